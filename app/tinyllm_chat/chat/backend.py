@@ -1,0 +1,57 @@
+"""What turns messages into events. The chat knows this protocol only; who computes is the backend's business."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tinyllm_chat.chat.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class PromptMessage:
+    """One message as the model shall see it.
+
+    `ids` are the token ids the answer was generated with under `fingerprint`; they are spliced into the prompt instead
+    of tokenizing `content` again while that model is open.
+    """
+
+    id: str
+    role: str  # system, user, assistant
+    content: str
+    ids: tuple[int, ...] | None = None
+    fingerprint: str | None = None
+
+
+class Backend(Protocol):
+    """All calls return at once; what comes of them arrives as events from `drain`."""
+
+    def open(self, path: str) -> None:
+        """Opens a model (closing an earlier one) on the worker thread."""
+
+    def answer(
+        self,
+        message_id: str,
+        messages: Sequence[PromptMessage],
+        *,
+        sampling: dict[str, Any],
+        max_tokens: int | None = None,
+        continue_last: bool = False,
+    ) -> None:
+        """Starts an answer. `continue_last`: messages[-1] is a partial assistant message to write on."""
+
+    def set_sampling(self, **values: Any) -> None:
+        """Changes sampling from the next token on."""
+
+    def cancel(self) -> None:
+        """Stops the running answer; what is written stays. Without one: nothing."""
+
+    def drain(self) -> list[Event]:
+        """Events since the last call, oldest first. Never blocks."""
+
+    def count_tokens(self, text: str) -> int | None:
+        """Tokens of a draft, None while no model is open. Cheap enough for every key press (cached, bounded)."""
+
+    def close(self) -> None:
+        """Stops the worker and gives the model's memory back."""

@@ -1,0 +1,140 @@
+"""What a backend reports while it opens a model and answers: small frozen values that cross threads.
+
+Order of one model: ModelLoading*, then ModelReady or ModelFailed. Order of one answer: AnswerStarted,
+ReadingPrompt*, TextDelta*, then AnswerFinished or AnswerFailed. CacheState may come at any time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the screen and the transcript say of an open model."""
+
+    name: str  # general.name, or the file's stem
+    path: str
+    file_type: str  # the quantization that most bytes have, e.g. "Q4_1"
+    architecture: str
+    fingerprint: str  # identifies the weights and vocabulary; ids are reused only under the same one
+    parameters: int
+    file_bytes: int
+    context_length: int  # in force
+    model_context_length: int  # the model's own
+    cache_bytes_per_token: int
+    cache_type: str  # "f16"
+    threads: int
+    has_chat_template: bool
+    notes: tuple[str, ...] = ()  # things the user must know: capped context, completion mode, missing `pre`
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoading:
+    stage: str  # plain words: "opening", "reading weights", "compiling kernels"
+    done: int
+    total: int  # 0: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReady:
+    info: ModelInfo
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailed:
+    message: str  # one line
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSegment:
+    """A run of cached tokens that belongs to one message (message_id None: template or unknown)."""
+
+    message_id: str | None
+    role: str
+    tokens: int
+    reused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CacheState:
+    used: int  # tokens in the cache
+    total: int  # context length in force
+    bytes_now: int
+    bytes_full: int
+    segments: tuple[CacheSegment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStarted:
+    message_id: str
+    prompt_tokens: int
+    reused_tokens: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingPrompt:
+    message_id: str
+    done: int
+    total: int
+    tokens_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Some tokens of the answer. `text` may be empty while a character is incomplete."""
+
+    message_id: str
+    text: str
+    ids: tuple[int, ...]
+    tokens_per_second: float  # over the last moments
+    sampling: dict[str, Any] | None = None  # set where the sampling in force changed: holds from these ids on
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerStats:
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    first_token_seconds: float = 0.0
+    seed: int = 0
+
+    @property
+    def prefill_tokens_per_second(self) -> float:
+        evaluated = self.prompt_tokens - self.reused_tokens
+        return evaluated / self.prefill_seconds if self.prefill_seconds > 0 else 0.0
+
+    @property
+    def decode_tokens_per_second(self) -> float:
+        return self.generated_tokens / self.decode_seconds if self.decode_seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFinished:
+    message_id: str
+    reason: str  # eog, stop, length, context_full, cancelled
+    stats: AnswerStats = field(default_factory=AnswerStats)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFailed:
+    message_id: str
+    message: str  # one line: what happened and what can be done
+
+
+Event = (
+    ModelLoading
+    | ModelReady
+    | ModelFailed
+    | CacheState
+    | AnswerStarted
+    | ReadingPrompt
+    | TextDelta
+    | AnswerFinished
+    | AnswerFailed
+)

@@ -1,0 +1,26 @@
+"""A flag that one thread sets and native code reads, without the interpreter in between."""
+
+import numpy as np
+
+
+class Cancel:
+    """Stops a running forward pass or generation from another thread.
+
+    `address` is the address of an int32 that compiled kernels poll; it stays valid as long as the object lives.
+    """
+
+    def __init__(self) -> None:
+        self._flag = np.zeros(1, np.int32)
+
+    @property
+    def address(self) -> int:
+        return self._flag.ctypes.data
+
+    def set(self) -> None:
+        self._flag[0] = 1
+
+    def clear(self) -> None:
+        self._flag[0] = 0
+
+    def is_set(self) -> bool:
+        return bool(self._flag[0])
