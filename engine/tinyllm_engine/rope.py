@@ -1,0 +1,73 @@
+"""Rotary position embedding: how fast each pair of a head turns, with every scaling folded in.
+
+A kernel that rotates pair i of a row at position p needs only the angle p * inv_freq[i] and multiplies cos and sin by
+the magnitude; where the pairs lie (2i, 2i+1 or i, i + n_rot/2) is the architecture's affair, not this module's.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinyllm_engine.errors import ModelError
+
+if TYPE_CHECKING:
+    from tinyllm_engine.config import RopeConfig
+
+F32 = np.float32
+
+
+def rope_frequencies(
+    rope: RopeConfig, freq_factors: NDArray[np.float32] | None, context_length: int
+) -> tuple[NDArray[np.float32], float]:
+    """Returns (inv_freq float32 [n_rot / 2] in radians per position, magnitude of cos and sin).
+
+    Plain:   inv_freq[i] = freq_base^(-2i / n_rot) / freq_factors[i]
+    Linear:  divided by the scaling factor
+    YaRN:    (arXiv:2309.00071, section 3.2) fast pairs keep their frequency, slow ones are divided, a ramp in between;
+             magnitude = attn_factor * (1 + 0.1 ln factor)
+
+    `freq_factors` is the tensor `rope_freqs.weight` ([n_rot / 2], None where the file has none). `context_length` is
+    the length the model was trained on: it stands in where the file names no original context length.
+    Raises ModelError for factors of another length or not positive, and for a base that YaRN cannot use.
+    """
+    pairs = rope.dimension_count // 2
+    step = F32(rope.freq_base) ** F32(-2.0 / rope.dimension_count)
+    # A float32 product rather than powers: this is how the models' reference gets its angles, rounding included.
+    steps = np.full(pairs, step, F32)
+    steps[:1] = 1
+    unscaled = np.multiply.accumulate(steps, dtype=F32)
+    if freq_factors is not None:
+        if freq_factors.shape != (pairs,) or not np.all(np.isfinite(freq_factors) & (freq_factors > 0)):
+            raise ModelError(
+                f"rope_freqs.weight: expected {pairs} positive factors (rope.dimension_count / 2), "
+                f"found {freq_factors.size}{'' if freq_factors.size != pairs else ', some not positive'}"
+            )
+        unscaled = unscaled / freq_factors.astype(F32)
+
+    factor = rope.scaling_factor if rope.scaling_type != "none" and rope.scaling_factor else 1.0
+    interpolated = unscaled * F32(1.0 / factor)
+    extrapolation = float(rope.scaling_type == "yarn") if rope.ext_factor is None else rope.ext_factor
+    if extrapolation == 0:
+        return interpolated, rope.attn_factor
+    if rope.freq_base <= 1:
+        raise ModelError(f"rope.freq_base: YaRN scaling expects more than 1, found {rope.freq_base:g}")
+    mix = F32(extrapolation) * (1 - _yarn_ramp(rope, pairs, rope.original_context_length or context_length))
+    magnitude = rope.attn_factor * (1 + 0.1 * math.log(factor) if factor > 1 else 1.0)
+    return interpolated * (1 - mix) + unscaled * mix, magnitude
+
+
+def _yarn_ramp(rope: RopeConfig, pairs: int, original_context_length: int) -> NDArray[np.float32]:
+    """float32 [pairs]: 0 where a pair turns beta_fast times or more in the original context, 1 at beta_slow or less."""
+
+    def pair_turning(rotations: float) -> float:
+        wavelengths = original_context_length / (rotations * 2 * math.pi)
+        return rope.dimension_count * math.log(wavelengths) / (2 * math.log(rope.freq_base))
+
+    low = max(0, math.floor(pair_turning(rope.beta_fast)))
+    high = min(rope.dimension_count - 1, math.ceil(pair_turning(rope.beta_slow)))
+    ramp = (np.arange(pairs, dtype=F32) - F32(low)) / F32(max(0.001, high - low))
+    return np.clip(ramp, F32(0), F32(1))
