@@ -1,0 +1,80 @@
+"""What went wrong, as one line on standard error and an exit code: 2 for usage, 130 for Ctrl+C, 1 for the rest."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from tinyllm_chat.cli.text import one_line
+
+# Short flags that mean something else in other chat programs: what to say when their value does not fit.
+FLAG_HINTS = {
+    "-c": "-c is the context length in tokens; --continue opens the last chat",
+    "-n": "-n is the most tokens an answer may have",
+    "-t": "-t is the number of threads; --temp is the temperature",
+    "-s": "-s is the seed; -sys is the system prompt",
+    "-r": "--resume ID opens an earlier chat",
+    "-o": "standard output can be redirected; sampling has its own flags, such as --temp",
+}
+
+
+class Failure(click.ClickException):
+    """Ends the program with one line."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(one_line(message))
+        self.exit_code = exit_code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"tinyllm-chat: {self.message}", file=file or sys.stderr)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Turns every exception that can be named in one line into a Failure; a bug goes to the log with its traceback."""
+    try:
+        yield
+    except click.UsageError as error:
+        raise usage_failure(error) from error
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            raise  # the reader went away: click ends the program quietly
+        raise Failure(describe(error)) from error
+
+
+def usage_failure(error: click.UsageError) -> Failure:
+    parts = [error.format_message().rstrip(".")]
+    hint = _hint(error)
+    parts.append(hint if hint else "see tinyllm-chat --help")
+    return Failure("; ".join(parts), exit_code=2)
+
+
+def _hint(error: click.UsageError) -> str | None:
+    if isinstance(error, click.BadParameter) and error.param is not None:
+        names = list(error.param.opts)
+    else:
+        names = [getattr(error, "option_name", None) or ""]
+    return next((FLAG_HINTS[name] for name in names if name in FLAG_HINTS), None)
+
+
+def describe(error: Exception) -> str:
+    from tinyllm_engine.errors import EngineError
+
+    if isinstance(error, EngineError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    logging.getLogger(__name__).error("unexpected error", exc_info=error)
+    return f"internal error: {type(error).__name__}: {error}"

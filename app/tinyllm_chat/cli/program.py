@@ -1,0 +1,96 @@
+"""The command line: `tinyllm-chat [MODEL] [FLAGS]` chats or answers once; a verb as the first word does something else.
+
+Flags follow llama-cli. Only what the given words need is imported: a verb's module when it is named, the screen last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tinyllm_chat import __version__
+from tinyllm_chat.cli.failure import one_line_errors
+
+VERBS = {
+    "pull": "download a model of the catalogue",
+    "inspect": "what is in a model file, and whether it will run",
+    "bench": "how fast a model reads and writes here",
+    "perplexity": "how well a model predicts a text",
+    "doctor": "what a bug report needs to say about this machine",
+}
+
+
+class Program(click.Command):
+    """The chat's own command; where the first word is a verb, that verb's command takes the rest."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with one_line_errors():
+            if args and args[0] in VERBS:
+                return _verb(args[0]).make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with one_line_errors():
+            return super().invoke(ctx) if ctx.command is self else ctx.command.invoke(ctx)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs (tinyllm-chat VERB --help says more)"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+def _verb(name: str) -> click.Command:
+    command: click.Command = import_module(f"tinyllm_chat.cli.{name}").command
+    return command
+
+
+def setting(*names: str, **how: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option that overrides a setting: its last name is the setting's. None where it was not typed."""
+    return click.option(*names, default=None, **how)
+
+
+@click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("positional", metavar="[MODEL]", required=False)
+@click.option("-m", "--model", "model", metavar="MODEL", help="The same as the first word.")
+@setting("-c", "--ctx-size", "context_length", type=int, metavar="N", help="Context length in tokens; 0: automatic.")
+@setting("-n", "--predict", "--n-predict", "max_tokens", type=int, metavar="N", help="Most tokens of one answer.")
+@setting("-t", "--threads", "threads", type=int, metavar="N", help="Threads; 0: as many as there are cores to use.")
+@setting("--cache-type", "cache_type", type=click.Choice(["f16", "f32"]), help="Number type of the KV cache.")
+@setting("--temp", "--temperature", "temperature", type=float, metavar="X", help="0: always the likeliest token.")
+@setting("--top-k", "top_k", type=int, metavar="N", help="Only the N likeliest tokens; 0: all.")
+@setting("--top-p", "top_p", type=float, metavar="P", help="Only the likeliest tokens that together reach P.")
+@setting("--min-p", "min_p", type=float, metavar="P", help="Only tokens at least P times as likely as the likeliest.")
+@setting("--typical", "--typical-p", "typical_p", type=float, metavar="P", help="Locally typical sampling; 1: off.")
+@setting("--repeat-penalty", "repeat_penalty", type=float, metavar="X", help="Penalty of repeated tokens; 1: off.")
+@setting("--repeat-last-n", "repeat_last_n", type=int, metavar="N", help="Tokens that the penalties look back.")
+@setting("--presence-penalty", "presence_penalty", type=float, metavar="X", help="0: off.")
+@setting("--frequency-penalty", "frequency_penalty", type=float, metavar="X", help="0: off.")
+@setting("-s", "--seed", "seed", type=int, metavar="N", help="Seed of the random numbers; -1: a new one each time.")
+@setting("-sys", "--system-prompt", "system_prompt", metavar="TEXT", help="What the model is told first.")
+@click.option("-p", "--prompt", metavar="TEXT", help="Answers once on standard output, without the screen.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(allow_dash=True, path_type=str),
+    metavar="FILE",
+    help="Text to answer, after that of -p if both are given; - is standard input.",
+)
+@click.option("--raw", is_flag=True, help="With a prompt: continues the text as it is, without the chat template.")
+@click.option("--continue", "continue_last", is_flag=True, help="Opens the last chat.")
+@click.option("--resume", "resume", metavar="ID", help="Opens the chat with that id.")
+@click.option("--paths", is_flag=True, help="Prints the folders that are used.")
+@click.version_option(__version__, message="tinyllm-chat %(version)s")
+def program(**arguments: Any) -> None:
+    """Chat in the terminal with a language model that runs on this machine.
+
+    MODEL is a GGUF file, a name in the models folder, or a name of the catalogue (downloaded at first use). Without
+    one a start screen lists what there is. With -p, or with text on standard input, one answer is printed instead.
+    """
+    from tinyllm_chat.cli.chat import run
+
+    run(**arguments)
