@@ -1,7 +1,8 @@
 """What a backend reports while it opens a model and answers: small frozen values that cross threads.
 
 Order of one model: ModelLoading*, then ModelReady or ModelFailed. Order of one answer: AnswerStarted,
-ReadingPrompt*, TextDelta*, then AnswerFinished or AnswerFailed. CacheState may come at any time.
+ReadingPrompt*, TextDelta*, then AnswerFinished or AnswerFailed. CacheState may come at any time. PathChanged and Notice
+come from the session itself.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class ModelInfo:
     threads: int
     has_chat_template: bool
     notes: tuple[str, ...] = ()  # things the user must know: capped context, completion mode, missing `pre`
+    sampling: dict[str, Any] = field(default_factory=dict)  # the file's own `general.sampling.*`, by our setting names
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,19 @@ class AnswerFailed:
     message: str  # one line: what happened and what can be done
 
 
+@dataclass(frozen=True, slots=True)
+class PathChanged:
+    """The visible messages are others than before: read `Session.conversation.path()` again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One line that the user should see, such as a transcript that could not be written."""
+
+    message: str
+    severity: str = "warning"  # information, warning, error
+
+
 Event = (
     ModelLoading
     | ModelReady
@@ -137,4 +152,6 @@ Event = (
     | TextDelta
     | AnswerFinished
     | AnswerFailed
+    | PathChanged
+    | Notice
 )

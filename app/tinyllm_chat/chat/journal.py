@@ -1,0 +1,152 @@
+"""An append-only file of JSON lines, written and synced by a thread of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from tinyllm_chat.chat.files import make_private_folder, sync_folder
+
+SYNC_INTERVAL = 0.5  # seconds that a written line may wait for the disk
+
+
+class JournalError(Exception):
+    """The file could not be written; the message is one line."""
+
+
+class Journal:
+    """Appends records to a file. `append` never waits for the disk, `sync` does.
+
+    What could not be written (disk full) is kept and tried again with the next record. An error is raised once, by
+    the first call after it happened.
+    """
+
+    def __init__(self, path: Path, *, sync_interval: float = SYNC_INTERVAL) -> None:
+        """Opens or creates (0600) the file; a torn last line is cut off. Raises OSError."""
+        make_private_folder(path.parent)
+        self.path = path
+        self._interval = sync_interval
+        self._descriptor = _open_for_append(path)
+        sync_folder(path.parent)
+        self._wake = threading.Condition()
+        self._pending = bytearray()
+        self._unsynced = False
+        self._sync_wanted = False
+        self._closing = False
+        self._error: str | None = None
+        self._failing = False
+        self._thread = threading.Thread(target=self._run, name=f"journal {path.name}", daemon=True)
+        self._thread.start()
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Queues one record. Raises JournalError."""
+        # ASCII only: a line holds any text, lone surrogates and NUL too, and ends nowhere but at its end.
+        line = json.dumps(record, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
+        with self._wake:
+            self._pending += line
+            self._wake.notify_all()
+        self._raise_error()
+
+    def sync(self) -> None:
+        """Returns when everything appended is on disk. Raises JournalError."""
+        with self._wake:
+            self._sync_wanted = True
+            self._wake.notify_all()
+            self._wake.wait_for(lambda: not self._sync_wanted or not self._thread.is_alive())
+        self._raise_error()
+
+    def close(self) -> None:
+        """Syncs and closes. Raises JournalError if something could not be written."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify_all()
+        self._thread.join()
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        with self._wake:
+            error, self._error = self._error, None
+        if error is not None:
+            raise JournalError(error)
+
+    def _run(self) -> None:
+        last_sync = time.monotonic()
+        while True:
+            with self._wake:
+                timeout = max(0.0, last_sync + self._interval - time.monotonic()) if self._unsynced else None
+                self._wake.wait_for(lambda: self._pending or self._sync_wanted or self._closing, timeout)
+                data, self._pending = bytes(self._pending), bytearray()
+                wanted, closing = self._sync_wanted, self._closing
+            rest = self._write(data)
+            due = wanted or closing or time.monotonic() >= last_sync + self._interval
+            if self._unsynced and due:
+                self._sync_file()
+                last_sync = time.monotonic()
+            with self._wake:
+                if rest:
+                    # Before what was appended meanwhile; tried again when something wakes this thread.
+                    self._pending = bytearray(rest) + self._pending
+                if wanted:
+                    self._sync_wanted = False
+                self._wake.notify_all()
+                if closing:
+                    break
+                if rest:
+                    self._wake.wait(self._interval)
+        os.close(self._descriptor)
+
+    def _write(self, data: bytes) -> bytes:
+        """Writes what it can and returns the rest."""
+        try:
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+                self._unsynced = True
+            self._failing = False
+        except OSError as error:
+            self._report(error)
+        return data
+
+    def _sync_file(self) -> None:
+        try:
+            os.fsync(self._descriptor)
+            self._unsynced = False
+        except OSError as error:
+            self._unsynced = False
+            self._report(error)
+
+    def _report(self, error: OSError) -> None:
+        if not self._failing:
+            with self._wake:
+                self._error = f"{self.path}: the chat could not be saved: {error.strerror or error}"
+        self._failing = True
+
+
+def _open_for_append(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        with open(path, "rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            keep = _end_of_last_line(file, end)
+        if keep != end:
+            os.ftruncate(descriptor, keep)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _end_of_last_line(file: Any, end: int) -> int:
+    """Offset behind the last newline before `end`."""
+    while end > 0:
+        start = max(0, end - 65536)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0

@@ -1,0 +1,86 @@
+"""Where files live: platform folders, each of which an environment variable can move."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+APP_NAME = "tinyllm-chat"
+CONFIG_DIR, DATA_DIR, STATE_DIR, CACHE_DIR = (
+    "TINYLLM_CONFIG_DIR",
+    "TINYLLM_DATA_DIR",
+    "TINYLLM_STATE_DIR",
+    "TINYLLM_CACHE_DIR",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The program's folders. Nothing is created by naming them."""
+
+    config: Path
+    data: Path
+    state: Path
+    cache: Path
+
+    @classmethod
+    def default(cls, env: Mapping[str, str] = os.environ) -> Paths:
+        """The platform's folders for this user, unless the environment names others."""
+        folders = platformdirs.PlatformDirs(APP_NAME, appauthor=False)
+
+        def folder(variable: str, default: str) -> Path:
+            return Path(env.get(variable) or default).expanduser().absolute()
+
+        return cls(
+            config=folder(CONFIG_DIR, folders.user_config_dir),
+            data=folder(DATA_DIR, folders.user_data_dir),
+            state=folder(STATE_DIR, folders.user_state_dir),
+            cache=folder(CACHE_DIR, folders.user_cache_dir),
+        )
+
+    @property
+    def config_file(self) -> Path:
+        return self.config / "config.toml"
+
+    @property
+    def transcripts(self) -> Path:
+        return self.data / "transcripts"
+
+    @property
+    def exports(self) -> Path:
+        return self.data / "exports"
+
+    @property
+    def models(self) -> Path:
+        return self.data / "models"
+
+    @property
+    def prompt_history(self) -> Path:
+        return self.state / "prompts.jsonl"
+
+    @property
+    def drafts(self) -> Path:
+        return self.state / "drafts"
+
+    @property
+    def log_file(self) -> Path:
+        return self.state / "tinyllm-chat.log"
+
+    @property
+    def kernels(self) -> Path:
+        return self.cache / "kernels"
+
+    def listed(self) -> dict[str, Path]:
+        """Every place by its name, for `--paths`."""
+        return {
+            "config": self.config_file,
+            "transcripts": self.transcripts,
+            "exports": self.exports,
+            "models": self.models,
+            "log": self.log_file,
+            "cache": self.cache,
+        }

@@ -1,0 +1,271 @@
+"""A backend that says what it was told to say: deterministic, without threads, one token at a time if wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.events import (
+    AnswerFailed,
+    AnswerFinished,
+    AnswerStarted,
+    AnswerStats,
+    CacheSegment,
+    CacheState,
+    Event,
+    ModelFailed,
+    ModelInfo,
+    ModelLoading,
+    ModelReady,
+    ReadingPrompt,
+    TextDelta,
+)
+
+TOKENS_PER_SECOND = 100.0  # what the script claims to reach
+SEED = 7319
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one call of `answer` asked for."""
+
+    message_id: str
+    messages: tuple[PromptMessage, ...]
+    sampling: dict[str, Any]
+    max_tokens: int | None
+    continue_last: bool
+
+
+@dataclass(slots=True)
+class _Answer:
+    request: Request
+    tokens: list[str]
+    written: list[str] = field(default_factory=list)
+    failure: str | None = None
+    new_sampling: dict[str, Any] | None = None
+
+
+class ScriptedBackend:
+    """Answers from a list.
+
+    An answer is a text (its tokens are its words, each with the space before it), a list of token texts, or an
+    exception, whose message becomes an AnswerFailed. After the last answer the list starts again.
+
+    `automatic=True` produces everything at the next `drain`. Otherwise nothing happens until the test asks for it:
+    `finish_opening()`, `start()`, then `step(n)` tokens or `finish()`.
+    """
+
+    def __init__(
+        self,
+        answers: Sequence[str | Sequence[str] | Exception] = ("Hello there.",),
+        *,
+        automatic: bool = True,
+        model_failure: str | None = None,
+        context_length: int = 8192,
+        info: dict[str, Any] | None = None,
+    ) -> None:
+        self.answers = list(answers)
+        self.automatic = automatic
+        self.model_failure = model_failure
+        self.context_length = context_length
+        self.requests: list[Request] = []
+        self.opened: list[str] = []
+        self.closed = False
+        self._info_changes = info or {}
+        self._events: list[Event] = []
+        self._opening: str | None = None
+        self._model: ModelInfo | None = None
+        self._pending: Request | None = None
+        self._answer: _Answer | None = None
+        self._cancelled = False
+
+    # Backend
+
+    def open(self, path: str) -> None:
+        self.opened.append(path)
+        self._opening = path
+        self._model = None
+
+    def answer(
+        self,
+        message_id: str,
+        messages: Sequence[PromptMessage],
+        *,
+        sampling: dict[str, Any],
+        max_tokens: int | None = None,
+        continue_last: bool = False,
+    ) -> None:
+        if self._pending is not None or self._answer is not None:
+            raise RuntimeError("an answer is being written already")
+        request = Request(message_id, tuple(messages), dict(sampling), max_tokens, continue_last)
+        self.requests.append(request)
+        self._pending = request
+        self._cancelled = False
+
+    def set_sampling(self, **values: Any) -> None:
+        if self._answer is not None:
+            current = self._answer.new_sampling or self._answer.request.sampling
+            self._answer.new_sampling = {**current, **values}
+
+    def cancel(self) -> None:
+        if self._pending is not None:
+            self.start()
+        if self._answer is not None:
+            self._end("cancelled")
+
+    def drain(self) -> list[Event]:
+        if self.automatic:
+            self.finish_opening()
+            self.finish()
+        events, self._events = self._events, []
+        return events
+
+    def count_tokens(self, text: str) -> int | None:
+        return len(split_tokens(text)) if self._model is not None else None
+
+    def close(self) -> None:
+        self.cancel()
+        self.closed = True
+
+    # The test's side
+
+    def loading(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """Reports a stage of opening."""
+        self._events.append(ModelLoading(stage, done, total))
+
+    def finish_opening(self) -> None:
+        """Opens the model that was asked for, or fails as `model_failure` says. Nothing to open: nothing."""
+        if self._opening is None:
+            return
+        path, self._opening = self._opening, None
+        if self.model_failure is not None:
+            self._events.append(ModelFailed(self.model_failure))
+            return
+        self._model = model_info(path, context_length=self.context_length, **self._info_changes)
+        self._events.append(ModelLoading("opening", 1, 1))
+        self._events.append(ModelReady(self._model, 0.1))
+
+    def reading(self, done: int, total: int) -> None:
+        """Starts the answer that was asked for and reports how much of its prompt is read."""
+        self.start()
+        if self._answer is not None:
+            self._events.append(ReadingPrompt(self._answer.request.message_id, done, total, 1000.0))
+
+    def start(self) -> None:
+        """Starts the answer that was asked for: everything up to the first token."""
+        if self._pending is None:
+            return
+        request, self._pending = self._pending, None
+        script = self.answers[(len(self.requests) - 1) % len(self.answers)]
+        failure = str(script) if isinstance(script, Exception) else None
+        tokens = [] if isinstance(script, Exception) else split_tokens(script)
+        self._answer = _Answer(request, tokens, failure=failure)
+        prompt = sum(_count(message) for message in request.messages)
+        self._events.append(AnswerStarted(request.message_id, prompt, 0, self._seed()))
+        self._events.append(self._cache_state())
+
+    def step(self, count: int = 1) -> None:
+        """Writes `count` more tokens, and the end if they are all written."""
+        self.start()
+        answer = self._answer
+        if answer is None:
+            return
+        for _ in range(count):
+            if not answer.tokens:
+                break
+            token = answer.tokens.pop(0)
+            answer.written.append(token)
+            sampling = answer.new_sampling if answer.new_sampling is not None else None
+            if len(answer.written) == 1 and sampling is None:
+                sampling = dict(answer.request.sampling)
+            if answer.new_sampling is not None:
+                answer.request.sampling.update(answer.new_sampling)
+                answer.new_sampling = None
+            delta = TextDelta(answer.request.message_id, token, (token_id(token),), TOKENS_PER_SECOND, sampling)
+            self._events.append(delta)
+            limit = answer.request.max_tokens
+            if limit is not None and len(answer.written) >= limit:
+                self._end("length")
+                return
+        self._events.append(self._cache_state())
+        if not answer.tokens:
+            self._end("eog")
+
+    def finish(self, reason: str = "eog") -> None:
+        """Writes the rest of the answer, or ends it at once for another `reason`."""
+        self.start()
+        if self._answer is not None and reason != "eog":
+            self._end(reason)
+        while self._answer is not None:
+            self.step(max(1, len(self._answer.tokens)))
+
+    def _end(self, reason: str) -> None:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        if answer.failure is not None and reason == "eog":
+            self._events.append(AnswerFailed(answer.request.message_id, answer.failure))
+            return
+        prompt = sum(_count(message) for message in answer.request.messages)
+        seconds = len(answer.written) / TOKENS_PER_SECOND
+        stats = AnswerStats(prompt, 0, len(answer.written), prompt / 1000.0, seconds, prompt / 1000.0, self._seed())
+        self._events.append(AnswerFinished(answer.request.message_id, reason, stats))
+
+    def _seed(self) -> int:
+        asked = int(self.requests[-1].sampling.get("seed", -1))
+        return asked if asked >= 0 else SEED
+
+    def _cache_state(self) -> CacheState:
+        assert self._answer is not None
+        request, written = self._answer.request, len(self._answer.written)
+        segments = [CacheSegment(message.id, message.role, _count(message)) for message in request.messages]
+        if written:
+            segments.append(CacheSegment(request.message_id, "assistant", written))
+        used = sum(segment.tokens for segment in segments)
+        per_token = self._model.cache_bytes_per_token if self._model is not None else 0
+        return CacheState(used, self.context_length, used * per_token, self.context_length * per_token, tuple(segments))
+
+
+def split_tokens(script: str | Sequence[str]) -> list[str]:
+    """The token texts of a scripted answer."""
+    if not isinstance(script, str):
+        return list(script)
+    tokens: list[str] = []
+    for character in script:
+        starts = character.isspace() or not tokens
+        if starts and not (tokens and tokens[-1].isspace()):
+            tokens.append(character)
+        else:
+            tokens[-1] += character
+    return tokens
+
+
+def token_id(text: str) -> int:
+    """A stable made-up id for a token text."""
+    return sum(position * ord(character) for position, character in enumerate(text, 1)) % 49152
+
+
+def _count(message: PromptMessage) -> int:
+    return len(split_tokens(message.content)) + 4  # the template around it
+
+
+def model_info(path: str, *, context_length: int = 8192, **changes: Any) -> ModelInfo:
+    """A plausible small model."""
+    values: dict[str, Any] = {
+        "name": "SmolLM2-135M-Instruct",
+        "path": path,
+        "file_type": "Q4_1",
+        "architecture": "llama",
+        "fingerprint": "scripted",
+        "parameters": 134_515_008,
+        "file_bytes": 98_362_432,
+        "context_length": context_length,
+        "model_context_length": 8192,
+        "cache_bytes_per_token": 23_040,
+        "cache_type": "f16",
+        "threads": 2,
+        "has_chat_template": True,
+    }
+    return ModelInfo(**{**values, **changes})

@@ -1,0 +1,377 @@
+"""One chat window without its window: conversation, transcript, backend and settings held together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tinyllm_chat.chat import settings as settings_module
+from tinyllm_chat.chat.backend import Backend
+from tinyllm_chat.chat.conversation import Conversation, Message, title_of
+from tinyllm_chat.chat.events import (
+    AnswerFailed,
+    AnswerFinished,
+    AnswerStarted,
+    CacheState,
+    Event,
+    ModelFailed,
+    ModelInfo,
+    ModelLoading,
+    ModelReady,
+    Notice,
+    PathChanged,
+    ReadingPrompt,
+    TextDelta,
+)
+from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings, SettingsError
+from tinyllm_chat.chat.transcript import Transcript, TranscriptError, TranscriptStore
+
+RANDOM = "random"  # origin of a seed that was drawn, not set
+
+
+class SessionError(Exception):
+    """Something that cannot be done now; the message is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingValue:
+    """A sampling value and where it comes from: one of `settings.ORIGINS`, or "random" for a drawn seed."""
+
+    value: Any
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """The answer that is being written. Its conversation may no longer be the visible one."""
+
+    message: Message
+    conversation: Conversation
+    transcript: Transcript | None
+
+
+class Session:
+    """The controller behind a screen or a pipe.
+
+    All methods are called on one thread and return at once. What the backend does arrives through `drain`, which the
+    owner calls on a timer; conversation and transcript change there and in the methods, nowhere else. `store=None`
+    keeps the chat in memory only.
+    """
+
+    def __init__(self, backend: Backend, store: TranscriptStore | None, settings: Settings) -> None:
+        self.settings = settings
+        self.conversation = Conversation()
+        self.model: ModelInfo | None = None
+        self.cache: CacheState | None = None
+        self.queued: list[str] = []  # user texts that wait for the model or for the running answer
+        self.seed: int | None = None  # used by the latest answer
+        self.loading: ModelLoading | None = None  # the stage while a model is being opened
+        self._backend = backend
+        self._store = store
+        self._transcript: Transcript | None = None
+        self._writing: _Writing | None = None
+        self._own_events: list[Event] = []
+        self._apply_default_system_prompt()
+
+    # What is seen
+
+    @property
+    def title(self) -> str:
+        return self.conversation.title
+
+    @property
+    def transcript_path(self) -> Path | None:
+        """The file of this chat; None before the first message and for a chat in memory."""
+        return self._transcript.path if self._transcript is not None else None
+
+    @property
+    def read_only(self) -> bool:
+        """True while another instance owns this chat's file. Writing on goes into a copy."""
+        return self._transcript is not None and self._transcript.read_only
+
+    @property
+    def busy(self) -> bool:
+        """True while an answer is being written."""
+        return self._writing is not None
+
+    @property
+    def sampling(self) -> dict[str, SamplingValue]:
+        """Every sampling value with its origin, in the order of the panel."""
+        values = {name: SamplingValue(self.settings.value(name), self.settings.origin(name)) for name in SAMPLING_NAMES}
+        if values["seed"].value < 0 and self.seed is not None:
+            values["seed"] = SamplingValue(self.seed, RANDOM)
+        return values
+
+    def count_tokens(self, text: str) -> int | None:
+        """Tokens of a draft; None while no model is open."""
+        return self._backend.count_tokens(text)
+
+    # Model
+
+    def open_model(self, path: str | Path) -> None:
+        """Opens a model in place of the present one. A running answer is stopped, its text stays."""
+        if self.busy:
+            self._backend.cancel()
+        self.model, self.cache = None, None
+        self.loading = ModelLoading("opening", 0, 0)
+        self._backend.open(str(path))
+
+    # Conversation
+
+    def send(self, text: str) -> None:
+        """Appends a user message and starts the answer, or queues the text while that is not possible."""
+        if not text.strip():
+            return
+        if self.busy or self.model is None:
+            self.queued.append(text)
+            return
+        self._send_below(self.conversation.head, text)
+
+    def resend(self, message_id: str, text: str) -> None:
+        """Puts another user message beside `message_id` and answers that. Raises SessionError."""
+        self._require_idle()
+        message = self._message(message_id)
+        if message.role != "user":
+            raise SessionError("only your own messages can be edited")
+        self._send_below(message.parent, text)
+
+    def stop(self) -> list[str]:
+        """Stops the running answer; its text stays. Returns the queued texts, which are no longer queued."""
+        waiting, self.queued = self.queued, []
+        if self.busy:
+            self._backend.cancel()
+        return waiting
+
+    def regenerate(self) -> None:
+        """Answers the last user message once more, beside the present answer. Raises SessionError."""
+        self._require_idle()
+        leaf = self.conversation.leaf
+        if leaf is None:
+            raise SessionError("there is nothing to answer again yet")
+        self._answer_below(leaf.parent if leaf.role == "assistant" else leaf.id)
+
+    def continue_answer(self) -> None:
+        """Writes on where the last answer ends. Raises SessionError."""
+        self._require_idle()
+        leaf = self.conversation.leaf
+        if leaf is None or leaf.role != "assistant" or not leaf.content:
+            raise SessionError("there is no answer to continue")
+        self._own_file(self.title)
+        assert self.model is not None
+        leaf.resume(self.model.fingerprint)
+        self._record(lambda transcript: transcript.resume(leaf))
+        self._start(leaf, continue_last=True)
+
+    def select_sibling(self, message_id: str, step: int) -> None:
+        """Shows the alternative `step` places after `message_id`, around the end. Raises SessionError."""
+        self._require_idle(model=False)
+        self._message(message_id)
+        siblings = self.conversation.siblings(message_id)
+        target = siblings[(siblings.index(message_id) + step) % len(siblings)]
+        self.conversation.select(target)
+        self._record_head()
+        self._own_events.append(PathChanged())
+
+    def set_system_prompt(self, text: str) -> None:
+        """Sets what the model is told before the conversation, from the next answer on. Empty: nothing."""
+        if self.conversation.system is None and not text.strip():
+            return
+        if self.read_only:
+            self._own_file(self.title)
+        message = self.conversation.set_system(text)
+        self._record(lambda transcript: transcript.message(message))
+        self._own_events.append(PathChanged())
+
+    def new_chat(self) -> None:
+        """Leaves this chat, on disk as it is, for an empty one. A running answer is stopped."""
+        self._leave()
+        self.conversation = Conversation()
+        self._apply_default_system_prompt()
+        self._own_events.append(PathChanged())
+
+    def open_chat(self, chat_id: str) -> None:
+        """Shows another chat; read-only if another instance has it. Raises TranscriptError if it cannot be read."""
+        if self._store is None:
+            raise SessionError("chats are not kept here")
+        if self._transcript is not None and self._transcript.id == chat_id:
+            return
+        loaded = self._store.open(chat_id)
+        self._leave()
+        self.conversation, self._transcript = loaded.conversation, loaded.transcript
+        self._own_events.extend(Notice(warning) for warning in loaded.warnings)
+        if loaded.transcript.read_only:
+            self._own_events.append(Notice("this chat is open elsewhere: what you write goes into a copy of it"))
+        self._own_events.append(PathChanged())
+
+    def export_markdown(self, path: Path | None = None) -> Path:
+        """Writes the visible chat as Markdown and returns where. Raises SessionError."""
+        raise NotImplementedError
+
+    # Sampling
+
+    def set_sampling(self, name: str, value: Any) -> None:
+        """Sets a sampling value from the next token on. Raises SettingsError with one line."""
+        if name not in SAMPLING_NAMES:
+            raise SettingsError(f"{name} is not a sampling setting")
+        self.settings = self.settings.with_value(SESSION, name, value)
+        self._backend.set_sampling(**{name: self.settings.value(name)})
+
+    def nudge(self, name: str, steps: int) -> None:
+        """Moves a sampling value by natural increments, clamped to its range. Raises SettingsError."""
+        self.set_sampling(name, settings_module.nudge(name, self.settings.value(name), steps))
+
+    # Events
+
+    def drain(self) -> list[Event]:
+        """Applies what the backend reported to conversation and transcript; returns it for display."""
+        shown = self._take_own_events()
+        shown.extend(event for event in self._backend.drain() if self._apply(event))
+        if self.queued and not self.busy and self.model is not None:
+            self._send_below(self.conversation.head, self.queued.pop(0))
+        shown.extend(self._take_own_events())
+        return shown
+
+    def close(self) -> None:
+        """Stops the backend and puts everything on disk."""
+        self._backend.cancel()
+        self._backend.close()
+        for event in self._backend.drain():
+            self._apply(event)
+        if self._writing is not None:
+            self._finish(AnswerFinished(self._writing.message.id, "cancelled"))
+        self._leave()
+
+    # Inside
+
+    def _take_own_events(self) -> list[Event]:
+        events, self._own_events = self._own_events, []
+        return events
+
+    def _send_below(self, parent: str | None, text: str) -> None:
+        self._own_file(title_of(text))
+        message = self.conversation.new_message("user", text, parent)
+        self._record(lambda transcript: transcript.message(message))
+        self._answer_below(message.id)
+
+    def _answer_below(self, parent: str | None) -> None:
+        self._own_file(self.title)
+        assert self.model is not None
+        answer = self.conversation.new_message("assistant", "", parent)
+        answer.fingerprint, answer.model = self.model.fingerprint, self.model.name
+        answer.resume(self.model.fingerprint)
+        self._record(lambda transcript: transcript.message(answer))
+        self._record_head()
+        self._start(answer, continue_last=False)
+
+    def _start(self, answer: Message, *, continue_last: bool) -> None:
+        """The one path of send, resend, regenerate and continue."""
+        # What was asked is on disk before the first token of what is answered.
+        self._record(lambda transcript: transcript.sync())
+        path = self.conversation.path()
+        messages = [message.for_prompt() for message in (path if continue_last else path[:-1])]
+        self._writing = _Writing(answer, self.conversation, self._transcript)
+        self._backend.answer(
+            answer.id,
+            [message for message in messages if message.role != "system" or message.content.strip()],
+            sampling=self.settings.sampling(),
+            max_tokens=self.settings.value("max_tokens") or None,
+            continue_last=continue_last,
+        )
+        self._own_events.append(PathChanged())
+
+    def _apply(self, event: Event) -> bool:
+        """Takes in one event; True if it concerns what is on screen."""
+        match event:
+            case ModelLoading():
+                self.loading = event
+            case ModelReady(info):
+                self.model, self.loading = info, None
+                self._take_model_sampling(info)
+            case ModelFailed():
+                self.model, self.loading = None, None
+            case CacheState():
+                self.cache = event
+            case AnswerStarted(seed=seed):
+                self.seed = seed
+            case TextDelta(text=text, ids=ids, sampling=sampling):
+                if self._writing is not None and event.message_id == self._writing.message.id:
+                    self._writing.message.extend(text, ids, sampling)
+                    self._record(lambda transcript: transcript.delta(event), self._writing.transcript)
+            case AnswerFinished() | AnswerFailed():
+                return self._finish(event)
+        if isinstance(event, AnswerStarted | ReadingPrompt | TextDelta):
+            return event.message_id in self.conversation
+        return True
+
+    def _finish(self, event: AnswerFinished | AnswerFailed) -> bool:
+        writing = self._writing
+        if writing is None or writing.message.id != event.message_id:
+            return False
+        self._writing = None
+        if isinstance(event, AnswerFinished):
+            writing.message.finish(event.reason, event.stats)
+        else:
+            writing.message.fail(event.message)
+        self._record(lambda transcript: transcript.end(writing.message), writing.transcript)
+        if writing.conversation is not self.conversation and writing.transcript is not None:
+            writing.transcript.close()
+        return writing.conversation is self.conversation
+
+    def _take_model_sampling(self, info: ModelInfo) -> None:
+        try:
+            self.settings = self.settings.with_layer(settings_module.MODEL, info.sampling)
+        except SettingsError as error:
+            self._own_events.append(Notice(f"{info.name} recommends a sampling value that is not used: {error}"))
+
+    def _leave(self) -> None:
+        """Lets go of the present chat. Its transcript stays open as long as an answer is written into it."""
+        if self._writing is not None:
+            self._backend.cancel()
+        elif self._transcript is not None:
+            self._transcript.close()
+        self._transcript = None
+        self.queued.clear()
+
+    def _own_file(self, title: str) -> None:
+        """Makes sure that what comes next can be written: a file for a new chat, a copy of one that is read-only."""
+        if self._store is None or (self._transcript is not None and not self._transcript.read_only):
+            return
+        source = self._transcript.id if self._transcript is not None else None
+        if source is not None:
+            self._own_events.append(Notice("this chat is open elsewhere: you go on in a copy of it", "information"))
+        try:
+            self._transcript = self._store.create(self.conversation, title, self.model, forked_from=source)
+        except TranscriptError as error:
+            self._own_events.append(Notice(str(error), "error"))
+
+    def _record(self, write: Callable[[Transcript], None], transcript: Transcript | None = None) -> None:
+        transcript = transcript or self._transcript
+        if transcript is None:
+            return
+        try:
+            write(transcript)
+        except TranscriptError as error:
+            self._own_events.append(Notice(str(error), "error"))
+
+    def _record_head(self) -> None:
+        head = self.conversation.head
+        if head is not None:
+            self._record(lambda transcript: transcript.head(head))
+
+    def _apply_default_system_prompt(self) -> None:
+        prompt = self.settings.value("system_prompt")
+        if prompt.strip():
+            self.conversation.set_system(prompt)
+
+    def _message(self, message_id: str) -> Message:
+        if message_id not in self.conversation:
+            raise SessionError("that message is not part of this chat")
+        return self.conversation[message_id]
+
+    def _require_idle(self, *, model: bool = True) -> None:
+        if self.busy:
+            raise SessionError("an answer is being written: stop it first")
+        if model and self.model is None:
+            raise SessionError("no model is open")

@@ -1,0 +1,249 @@
+"""Transcripts: one append-only JSONL file for each chat.
+
+Records: header (version, id, title, model), message (id, parent, role, content), delta (a piece of an answer: id, text,
+token ids, sampling where it changed), resume (an answer is written on), end (why an answer ended, figures), head (the
+visible leaf).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tinyllm_chat.chat.conversation import UNTITLED, Conversation, Message, MessageState, title_of
+from tinyllm_chat.chat.events import ModelInfo, TextDelta
+from tinyllm_chat.chat.files import make_private_folder
+from tinyllm_chat.chat.journal import Journal, JournalError
+from tinyllm_chat.chat.locks import LockFile
+from tinyllm_chat.chat.transcript_reader import VERSION, read_conversation
+
+CHAT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,80}")
+HEADER_LIMIT = 65536  # bytes looked at for a listing
+
+
+class TranscriptError(Exception):
+    """A transcript that cannot be read or written; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatInfo:
+    """One line of the list of chats."""
+
+    id: str
+    title: str
+    modified: float  # seconds since 1970
+    model: str | None
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedChat:
+    conversation: Conversation
+    transcript: Transcript
+    warnings: list[str]
+
+
+class Transcript:
+    """The file of one chat. Every method but `sync` and `close` returns at once; all raise TranscriptError."""
+
+    def __init__(self, chat_id: str, path: Path, journal: Journal | None, lock: LockFile | None) -> None:
+        self.id = chat_id
+        self.path = path
+        self._journal = journal
+        self._lock = lock
+
+    @property
+    def read_only(self) -> bool:
+        return self._journal is None
+
+    def header(self, title: str, model: ModelInfo | None, forked_from: str | None = None) -> None:
+        record: dict[str, Any] = {"version": VERSION, "id": self.id, "title": title, "created": time.time()}
+        if model is not None:
+            record["model"] = {"name": model.name, "path": model.path, "fingerprint": model.fingerprint}
+        if forked_from is not None:
+            record["forked_from"] = forked_from
+        self._append("header", record)
+
+    def message(self, message: Message) -> None:
+        """Records a message as it was made; an answer's text follows in deltas."""
+        record: dict[str, Any] = {"id": message.id, "parent": message.parent, "role": message.role}
+        record["created"] = message.created
+        if message.role == "assistant":
+            record |= {"model": message.model, "fingerprint": message.fingerprint}
+        else:
+            record["content"] = message.content
+        self._append("message", record)
+
+    def whole_message(self, message: Message) -> None:
+        """Records a message with everything that happened to it."""
+        self.message(message)
+        if message.role != "assistant":
+            return
+        for delta in _deltas(message):
+            self.delta(delta)
+        if message.state is not MessageState.INTERRUPTED:
+            self.end(message)
+
+    def resume(self, message: Message) -> None:
+        self._append("resume", {"id": message.id, "fingerprint": message.fingerprint})
+
+    def delta(self, delta: TextDelta) -> None:
+        record: dict[str, Any] = {"id": delta.message_id, "text": delta.text, "ids": list(delta.ids)}
+        if delta.sampling is not None:
+            record["sampling"] = delta.sampling
+        self._append("delta", record)
+
+    def end(self, message: Message) -> None:
+        record: dict[str, Any] = {"id": message.id, "reason": message.reason}
+        if message.error is not None:
+            record["error"] = message.error
+        if message.stats is not None:
+            record["stats"] = asdict(message.stats)
+        self._append("end", record)
+
+    def head(self, message_id: str) -> None:
+        self._append("head", {"id": message_id})
+
+    def sync(self) -> None:
+        """Returns when everything recorded is on disk."""
+        if self._journal is not None:
+            with _transcript_errors():
+                self._journal.sync()
+
+    def close(self) -> None:
+        """Writes what is left and lets other instances write this chat."""
+        try:
+            if self._journal is not None:
+                with _transcript_errors():
+                    self._journal.close()
+        finally:
+            self._journal = None
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    def _append(self, kind: str, record: dict[str, Any]) -> None:
+        if self._journal is None:
+            raise TranscriptError(f"{self.path}: this chat is open for reading only")
+        with _transcript_errors():
+            self._journal.append({"type": kind, **record})
+
+
+class TranscriptStore:
+    """All chats of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def create(
+        self, conversation: Conversation, title: str, model: ModelInfo | None, forked_from: str | None = None
+    ) -> Transcript:
+        """A new file that holds `conversation` so far. Raises TranscriptError."""
+        chat_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        path = self._path(chat_id)
+        try:
+            make_private_folder(self.folder)
+            lock = LockFile.acquire(self._lock_path(chat_id))
+            journal = Journal(path)
+        except OSError as error:
+            raise TranscriptError(f"{path}: the chat cannot be saved: {error.strerror or error}") from error
+        transcript = Transcript(chat_id, path, journal, lock)
+        transcript.header(title, model, forked_from)
+        if conversation.system is not None:
+            transcript.message(conversation.system)
+        for message in conversation:
+            transcript.whole_message(message)
+        if conversation.head is not None:
+            transcript.head(conversation.head)
+        return transcript
+
+    def open(self, chat_id: str) -> LoadedChat:
+        """Reads a chat and owns its file, unless another instance does. Raises TranscriptError."""
+        path = self._path(chat_id)
+        if not path.is_file():
+            raise TranscriptError(f"{path}: there is no such chat")
+        # First the lock, then the text: nobody may write between the two.
+        lock = None
+        with contextlib.suppress(OSError):
+            lock = LockFile.acquire(self._lock_path(chat_id))
+        try:
+            conversation, warnings = read_conversation(path)
+            journal = Journal(path) if lock is not None else None
+        except (OSError, ValueError) as error:
+            if lock is not None:
+                lock.release()
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise TranscriptError(f"{path}: the chat cannot be opened: {reason}") from error
+        return LoadedChat(conversation, Transcript(chat_id, path, journal, lock), warnings)
+
+    def list(self) -> list[ChatInfo]:
+        """All chats, the latest first. Files that cannot be read are left out."""
+        chats = []
+        with contextlib.suppress(OSError):
+            for path in self.folder.glob("*.jsonl"):
+                if CHAT_ID.fullmatch(path.stem):
+                    with contextlib.suppress(OSError):
+                        chats.append(_chat_info(path))
+        return sorted(chats, key=lambda chat: (chat.modified, chat.id), reverse=True)
+
+    def latest(self) -> str | None:
+        """Id of the chat that was written last."""
+        chats = self.list()
+        return chats[0].id if chats else None
+
+    def _path(self, chat_id: str) -> Path:
+        if not CHAT_ID.fullmatch(chat_id):
+            raise TranscriptError(f"{chat_id!r} is not the id of a chat")
+        return self.folder / f"{chat_id}.jsonl"
+
+    def _lock_path(self, chat_id: str) -> Path:
+        return self.folder / f"{chat_id}.lock"
+
+
+def _chat_info(path: Path) -> ChatInfo:
+    with open(path, "rb") as file:
+        line = file.readline(HEADER_LIMIT)
+    modified = path.stat().st_mtime
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict):
+        header = {}
+    title, model = header.get("title"), header.get("model")
+    name = model.get("name") if isinstance(model, dict) else None
+    return ChatInfo(
+        path.stem,
+        title_of(title) if isinstance(title, str) else UNTITLED,
+        modified,
+        title_of(name) if isinstance(name, str) else None,
+        path,
+    )
+
+
+def _deltas(message: Message) -> list[TextDelta]:
+    """An answer in one piece for each stretch of equal sampling; all text goes into the first."""
+    starts = [span.start for span in message.sampling_spans] or [0]
+    bounds = [*starts[1:], len(message.ids)]
+    deltas = []
+    if starts[0] > 0:
+        deltas.append(TextDelta(message.id, "", tuple(message.ids[: starts[0]]), 0.0))
+    for index, (start, stop) in enumerate(zip(starts, bounds, strict=True)):
+        sampling = message.sampling_spans[index].values if message.sampling_spans else None
+        text = message.content if index == 0 else ""
+        deltas.append(TextDelta(message.id, text, tuple(message.ids[start:stop]), 0.0, sampling))
+    return deltas
+
+
+@contextlib.contextmanager
+def _transcript_errors() -> Any:
+    try:
+        yield
+    except JournalError as error:
+        raise TranscriptError(str(error)) from error

@@ -1,0 +1,151 @@
+"""Reading a transcript: whatever happened to the file, as much of the conversation as is left of it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tinyllm_chat.chat.conversation import Conversation, Message, MessageState
+from tinyllm_chat.chat.events import AnswerStats
+
+VERSION = 1
+ROLES = ("system", "user", "assistant")
+
+
+class _BadRecord(Exception):
+    pass
+
+
+def read_conversation(path: Path) -> tuple[Conversation, list[str]]:
+    """The conversation in a transcript, and warnings in one line each.
+
+    A torn last line is dropped; a damaged record is skipped with a warning. Raises OSError, and ValueError for a file
+    that a newer version wrote.
+    """
+    reader = _Reader()
+    lines = path.read_bytes().split(b"\n")
+    skipped = []
+    for number, line in enumerate(lines[:-1], 1):  # the last piece is empty or torn
+        try:
+            reader.take(_parse(line))
+        except _BadRecord:
+            skipped.append(number)
+    warnings = []
+    if skipped:
+        records = "1 damaged record" if len(skipped) == 1 else f"{len(skipped)} damaged records"
+        warnings.append(f"{path.name}: {records} skipped, the first in line {skipped[0]}")
+    if reader.adopted:
+        warnings.append(f"{path.name}: {reader.adopted} messages lost their place and follow the one before them")
+    return reader.conversation, warnings
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _BadRecord from error
+    if not isinstance(record, dict):
+        raise _BadRecord
+    return record
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.conversation = Conversation()
+        self.adopted = 0
+        self._last: str | None = None
+
+    def take(self, record: dict[str, Any]) -> None:
+        match record.get("type"):
+            case "header":
+                version = record.get("version")
+                if isinstance(version, int) and version > VERSION:
+                    raise ValueError(f"it is written in format {version}, this program knows formats up to {VERSION}")
+            case "message":
+                self._take_message(record)
+            case "delta":
+                self._take_delta(record)
+            case "resume":
+                self._answer(record).resume(_optional_text(record, "fingerprint"))
+                self._answer(record).state = MessageState.INTERRUPTED
+            case "end":
+                self._take_end(record)
+            case "head":
+                self.conversation.head = self._message(record).id
+            case _:
+                raise _BadRecord
+
+    def _take_message(self, record: dict[str, Any]) -> None:
+        role, parent = record.get("role"), _optional_text(record, "parent")
+        if role not in ROLES:
+            raise _BadRecord
+        message = Message(_text(record, "id"), parent, role, "" if role == "assistant" else _text(record, "content"))
+        created = record.get("created")
+        message.created = float(created) if isinstance(created, int | float) else 0.0
+        if role == "system":
+            self.conversation.system = message
+            return
+        if role == "assistant":
+            message.state = MessageState.INTERRUPTED  # until its end is found
+            message.model = _optional_text(record, "model")
+            message.fingerprint = _optional_text(record, "fingerprint")
+        if message.id in self.conversation:
+            raise _BadRecord
+        if parent is not None and parent not in self.conversation:
+            message.parent = self._last
+            self.adopted += 1
+        self.conversation.add(message)
+        self.conversation.head = self._last = message.id
+
+    def _take_delta(self, record: dict[str, Any]) -> None:
+        ids, sampling = record.get("ids"), record.get("sampling")
+        text = _text(record, "text")
+        if not isinstance(ids, list) or not all(type(id) is int and 0 <= id < 2**31 for id in ids):
+            raise _BadRecord
+        if sampling is not None and not isinstance(sampling, dict):
+            raise _BadRecord
+        self._answer(record).extend(text, ids, sampling)
+
+    def _take_end(self, record: dict[str, Any]) -> None:
+        answer = self._answer(record)
+        error, reason = _optional_text(record, "error"), _optional_text(record, "reason")
+        stats = record.get("stats")
+        if error is not None:
+            answer.fail(error)
+        else:
+            answer.finish(reason or "cancelled", _stats(stats) if isinstance(stats, dict) else None)
+
+    def _message(self, record: dict[str, Any]) -> Message:
+        message_id = _text(record, "id")
+        if message_id not in self.conversation:
+            raise _BadRecord
+        return self.conversation[message_id]
+
+    def _answer(self, record: dict[str, Any]) -> Message:
+        message = self._message(record)
+        if message.role != "assistant":
+            raise _BadRecord
+        return message
+
+
+def _text(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
+    if not isinstance(value, str):
+        raise _BadRecord
+    return value
+
+
+def _optional_text(record: dict[str, Any], key: str) -> str | None:
+    return None if record.get(key) is None else _text(record, key)
+
+
+def _stats(record: dict[str, Any]) -> AnswerStats:
+    names = {field.name for field in fields(AnswerStats)}
+    numbers = {
+        name: value
+        for name, value in record.items()
+        if name in names and isinstance(value, int | float) and not isinstance(value, bool)
+    }
+    return AnswerStats(**numbers)
