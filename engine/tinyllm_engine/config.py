@@ -1,0 +1,276 @@
+"""ModelConfig: the hyperparameters in a file's metadata, checked and named after their keys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tinyllm_engine.errors import ModelError, UnsupportedModelError
+from tinyllm_engine.gguf_header import shown
+
+# Above any model there is; what they bound sizes tables and buffers.
+MAX_BLOCKS = 4096
+MAX_LENGTH = 1 << 31
+MAX_HEADS = 1 << 16
+MAX_VOCABULARY = 1 << 24
+MAX_EXPERTS = 1 << 14
+
+SCALING_TYPES = ("none", "linear", "yarn", "longrope")
+
+_REQUIRED: Any = object()
+
+
+@dataclass(frozen=True)
+class RopeConfig:
+    """How positions become rotations. Scaling keys that the file lacks have llama.cpp's defaults.
+
+    dimension_count: values of a head that rotate, even
+    scaling_factor: >= 1 stretches the context; 1 when the file has none (or 0)
+    original_context_length: what the model was trained with; the model's own context length by default
+    ext_factor: share of YaRN's extrapolation, None when the file does not say
+    """
+
+    dimension_count: int
+    freq_base: float
+    scaling_type: str
+    scaling_factor: float
+    original_context_length: int
+    attn_factor: float
+    ext_factor: float | None
+    beta_fast: float
+    beta_slow: float
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Hyperparameters under the names of their keys, `{architecture}.` and `attention.` left out.
+
+    One entry per block: feed_forward_length, head_count, head_count_kv. None where the file has no such key and no
+    default exists; what an architecture needs or ignores is the architecture's to say.
+    """
+
+    architecture: str
+    name: str
+    block_count: int
+    context_length: int
+    embedding_length: int
+    feed_forward_length: tuple[int, ...]
+    head_count: tuple[int, ...]
+    head_count_kv: tuple[int, ...]
+    key_length: int
+    value_length: int
+    vocab_size: int
+    norm_epsilon: float | None
+    norm_rms_epsilon: float | None
+    rope: RopeConfig
+    expert_count: int
+    expert_used_count: int
+    sliding_window: int
+    attn_logit_softcapping: float | None
+    final_logit_softcapping: float | None
+    embedding_scale: float | None
+    residual_scale: float | None
+    attention_scale: float | None
+    logit_scale: float | None
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], path: str = "") -> ModelConfig:
+        """Read the keys of the file's architecture. ModelError names the key, what was expected and what was found."""
+        keys = _Keys(metadata, str(path))
+        blocks = keys.integer("block_count", 1, MAX_BLOCKS)
+        context = keys.integer("context_length", 1, MAX_LENGTH)
+        embedding = keys.integer("embedding_length", 1, MAX_LENGTH)
+        heads = keys.per_block("attention.head_count", blocks, MAX_HEADS)
+        key_length = _head_length(keys, "attention.key_length", embedding, heads)
+        experts = keys.integer("expert_count", 0, MAX_EXPERTS, default=0)
+        return cls(
+            architecture=keys.architecture,
+            name=keys.name(),
+            block_count=blocks,
+            context_length=context,
+            embedding_length=embedding,
+            feed_forward_length=keys.per_block("feed_forward_length", blocks, MAX_LENGTH),
+            head_count=heads,
+            head_count_kv=_key_value_heads(keys, heads),
+            key_length=key_length,
+            value_length=_head_length(keys, "attention.value_length", embedding, heads),
+            vocab_size=_vocab_size(keys),
+            norm_epsilon=keys.positive("attention.layer_norm_epsilon"),
+            norm_rms_epsilon=keys.positive("attention.layer_norm_rms_epsilon"),
+            rope=_rope(keys, key_length, context),
+            expert_count=experts,
+            expert_used_count=_experts_used(keys, experts),
+            sliding_window=keys.integer("attention.sliding_window", 0, MAX_LENGTH, default=0),
+            attn_logit_softcapping=keys.positive("attn_logit_softcapping"),
+            final_logit_softcapping=keys.positive("final_logit_softcapping"),
+            embedding_scale=keys.positive("embedding_scale"),
+            residual_scale=keys.positive("residual_scale"),
+            attention_scale=keys.positive("attention.scale"),
+            logit_scale=keys.positive("logit_scale"),
+        )
+
+
+class _Keys:
+    """Typed access to the metadata under `{architecture}.`; a wrong value is a ModelError with the key in it."""
+
+    def __init__(self, metadata: Mapping[str, Any], path: str) -> None:
+        self.metadata = metadata
+        self.path = path
+        architecture = metadata.get("general.architecture")
+        if not isinstance(architecture, str) or not architecture:
+            self.fail("general.architecture", "the name of an architecture", architecture)
+        self.architecture = architecture
+
+    def fail(self, key: str, expected: str, found: Any) -> NoReturn:
+        where = f"{self.path}: " if self.path else ""
+        raise ModelError(f"{where}{shown(key, 120)}: expected {expected}, found {_describe(found)}")
+
+    def get(self, name: str) -> tuple[str, Any]:
+        key = f"{self.architecture}.{name}"
+        return key, self.metadata.get(key)
+
+    def name(self) -> str:
+        value = self.metadata.get("general.name")
+        return value if isinstance(value, str) else ""
+
+    def integer(self, name: str, low: int, high: int, default: Any = _REQUIRED) -> int:
+        key, value = self.get(name)
+        if value is None and default is not _REQUIRED:
+            return int(default)
+        return self.check_integer(key, value, low, high)
+
+    def check_integer(self, key: str, value: Any, low: int, high: int) -> int:
+        if type(value) is not int or not low <= value <= high:
+            self.fail(key, f"an integer from {low} to {high}", value)
+        return value
+
+    def per_block(self, name: str, blocks: int, high: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """One integer for all blocks, or an array with one for each."""
+        key, value = self.get(name)
+        if value is None and default is not None:
+            return default
+        if not isinstance(value, np.ndarray):
+            return (self.check_integer(key, value, 0, high),) * blocks
+        if value.dtype.kind not in "iu":
+            self.fail(key, "integers", value)
+        if len(value) != blocks:
+            self.fail(key, f"{blocks} values, one per block", value)
+        return tuple(self.check_integer(key, item, 0, high) for item in value.tolist())
+
+    def number(self, name: str) -> float | None:
+        """A finite number, or None when the key is absent."""
+        key, value = self.get(name)
+        if value is None:
+            return None
+        if type(value) not in (int, float) or not math.isfinite(value):
+            self.fail(key, "a finite number", value)
+        return float(value)
+
+    def positive(self, name: str) -> float | None:
+        value = self.number(name)
+        if value is not None and value <= 0:
+            self.fail(self.get(name)[0], "a number above 0", value)
+        return value
+
+
+def _describe(value: Any) -> str:
+    if value is None:
+        return "no such key"
+    if isinstance(value, str):
+        return f"the string {shown(value)}"
+    if isinstance(value, list):
+        return f"an array of {len(value)} strings"
+    if isinstance(value, np.ndarray):
+        return f"an array of {len(value)} {value.dtype.name} values"
+    return f"{value!r}"
+
+
+def _head_length(keys: _Keys, name: str, embedding: int, heads: tuple[int, ...]) -> int:
+    key, value = keys.get(name)
+    if value is not None:
+        return keys.integer(name, 1, MAX_LENGTH)
+    first = max(heads)
+    if not first:
+        return 0
+    if embedding % first:
+        keys.fail(key, f"a head size, as embedding_length {embedding} is no multiple of head_count {first}", None)
+    return embedding // first
+
+
+def _key_value_heads(keys: _Keys, heads: tuple[int, ...]) -> tuple[int, ...]:
+    counts = keys.per_block("attention.head_count_kv", len(heads), MAX_HEADS, default=heads)
+    for block, (query, shared) in enumerate(zip(heads, counts, strict=True)):
+        if shared and query % shared:
+            keys.fail(
+                keys.get("attention.head_count_kv")[0], f"a divisor of head_count {query} in block {block}", shared
+            )
+    return counts
+
+
+def _vocab_size(keys: _Keys) -> int:
+    """Its own key, else the number of tokens."""
+    key, value = keys.get("vocab_size")
+    tokens = keys.metadata.get("tokenizer.ggml.tokens")
+    if value is None and isinstance(tokens, list):
+        value = len(tokens)
+    return keys.check_integer(key, value, 1, MAX_VOCABULARY)
+
+
+def _experts_used(keys: _Keys, experts: int) -> int:
+    used = keys.integer("expert_used_count", 0, MAX_EXPERTS, default=0)
+    if used > experts or (experts and not used):
+        keys.fail(
+            keys.get("expert_used_count")[0], f"1 to expert_count {experts}" if experts else "0 without experts", used
+        )
+    return used
+
+
+def _rope(keys: _Keys, head_length: int, context: int) -> RopeConfig:
+    key, value = keys.get("rope.dimension_count")
+    dimensions = head_length if value is None else keys.check_integer(key, value, 0, head_length)
+    if dimensions % 2:
+        keys.fail(key, "an even number", dimensions)
+    base = keys.positive("rope.freq_base")
+    original = keys.integer("rope.scaling.original_context_length", 0, MAX_LENGTH, default=0)
+    attn_factor = keys.positive("rope.scaling.attn_factor")
+    beta_fast = keys.positive("rope.scaling.yarn_beta_fast")
+    beta_slow = keys.positive("rope.scaling.yarn_beta_slow")
+    return RopeConfig(
+        dimension_count=dimensions,
+        freq_base=10000.0 if base is None else base,
+        scaling_type=_scaling_type(keys),
+        scaling_factor=_scaling_factor(keys),
+        original_context_length=original or context,
+        attn_factor=1.0 if attn_factor is None else attn_factor,
+        ext_factor=keys.number("rope.scaling.yarn_ext_factor"),
+        beta_fast=32.0 if beta_fast is None else beta_fast,
+        beta_slow=1.0 if beta_slow is None else beta_slow,
+    )
+
+
+def _scaling_type(keys: _Keys) -> str:
+    key, value = keys.get("rope.scaling.type")
+    if value is None:
+        return "linear"
+    if not isinstance(value, str):
+        keys.fail(key, "a string", value)
+    if value not in SCALING_TYPES:
+        where = f"{keys.path}: " if keys.path else ""
+        raise UnsupportedModelError(
+            f"{where}{shown(key)}: expected one of {', '.join(SCALING_TYPES)}, found {shown(value)}"
+        )
+    return value
+
+
+def _scaling_factor(keys: _Keys) -> float:
+    for name in ("rope.scaling.factor", "rope.scale_linear"):
+        value = keys.number(name)
+        if value is not None and value < 0:
+            keys.fail(keys.get(name)[0], "0 or more", value)
+        if value:
+            return value
+    return 1.0

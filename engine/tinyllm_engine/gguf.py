@@ -1,0 +1,235 @@
+"""A GGUF file, or a set of split files, opened: its metadata, and its tensors where they lie in the mapped file."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tinyllm_engine.errors import GGUFError
+from tinyllm_engine.gguf_header import Header, parse_header, shown
+from tinyllm_engine.tensor import TensorView
+
+_READ_AHEAD_BYTES = 8 << 20
+_SPLIT_NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class _Part:
+    """One file of a model: the whole of it mapped read-only."""
+
+    path: Path
+    file: BinaryIO
+    map: mmap.mmap
+    header: Header
+
+    def views(self) -> dict[str, TensorView]:
+        everything = np.frombuffer(self.map, np.uint8)
+        return {
+            t.name: TensorView(t.name, t.dims, t.type, everything[t.offset : t.offset + t.nbytes])
+            for t in self.header.tensors
+        }
+
+    def close(self) -> None:
+        self.file.close()
+        with contextlib.suppress(BufferError):  # while views of it are in use: the last of them unmaps it
+            self.map.close()
+
+
+class GGUFFile:
+    """What `open_gguf` returns. Usable as a context manager.
+
+    path: the file that was opened (of a split model, part 1)
+    version: 2 or 3
+    metadata: int, float, bool, str (undecodable bytes as surrogates), list[str], or a read-only 1-D array of
+        numbers or bools
+    tensors: by name, in the order of the file
+    nbytes: size on disk, all parts together
+    """
+
+    def __init__(self, parts: list[_Part]) -> None:
+        self._parts = parts
+        self.path = parts[0].path
+        self.version = parts[0].header.version
+        self.metadata: dict[str, Any] = parts[0].header.metadata
+        self.tensors: dict[str, TensorView] = {}
+        for part in parts:
+            self.tensors.update(part.views())
+        self.nbytes = sum(len(part.map) for part in parts)
+
+    def read_ahead(self, progress: Progress | None = None) -> None:
+        """Bring the whole file into the page cache in order, so that the first token does not wait for scattered reads.
+
+        progress: called with (bytes done, bytes in all), first and last included; what it raises ends the reading.
+        GGUFError if the file cannot be read or has shrunk since it was opened.
+        """
+        before = 0
+        for part in self._parts:
+            for done in _read_through(part):
+                if progress:
+                    progress(before + done, self.nbytes)
+            before += len(part.map)
+
+    def close(self) -> None:
+        """Let go of the file. Views that are still referenced stay valid; closing again does nothing."""
+        for part in self._parts:
+            part.close()
+        self.tensors = {}
+
+    def __enter__(self) -> GGUFFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<GGUFFile {str(self.path)!r}, {len(self.tensors)} tensors>"
+
+
+def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
+    """Map a GGUF file and check its header; of a split model, give the first part and the others are found beside it.
+
+    GGUFError, one line, if the path cannot be read, the file breaks a rule of the format, or a part is missing.
+    """
+    first = _open_part(Path(path))
+    parts = [first]
+    try:
+        parts += _other_parts(first)
+        return GGUFFile(parts)
+    except BaseException:
+        for part in parts:
+            part.close()
+        raise
+
+
+def _open_part(path: Path) -> _Part:
+    name = _printable(path)
+    try:
+        # Asked before opening: to open a pipe would wait for its other end.
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            raise GGUFError(f"{name}: expected a GGUF file, found a directory")
+        if not stat.S_ISREG(mode):
+            raise GGUFError(f"{name}: expected a GGUF file, found something that is not a regular file")
+        file = open(path, "rb")  # noqa: SIM115  (stays open as long as the part)
+    except (OSError, ValueError) as error:
+        raise GGUFError(f"{name}: cannot open: {_reason(error)}") from error
+    try:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            raise GGUFError(f"{name}: expected a GGUF file, found an empty file")
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return _Part(path, file, mapping, parse_header(mapping, name))
+    except (OSError, ValueError) as error:
+        file.close()
+        raise GGUFError(f"{name}: cannot map: {_reason(error)}") from error
+    except BaseException:
+        file.close()
+        raise
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _printable(path: Path) -> str:
+    """The path for a message: as it is, or quoted with escapes when it holds something that must not be printed."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)
+
+
+def _other_parts(first: _Part) -> list[_Part]:
+    """Parts 2 and on of a split model, in order; none for a whole one."""
+    count = _split_key(first, "split.count", default=1)
+    if count <= 1:
+        return []
+    name = _printable(first.path)
+    match = _SPLIT_NAME.fullmatch(first.path.name)
+    if not match:
+        raise GGUFError(f"{name}: is part of a split model, expected a name that ends in -00001-of-{count:05d}.gguf")
+
+    def path_of(number: int) -> Path:
+        return first.path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}.gguf")
+
+    number = _split_key(first, "split.no") + 1
+    if number != 1:
+        raise GGUFError(f"{name}: is part {number} of a split model, open part 1: {_printable(path_of(1))}")
+    if int(match["number"]) != 1 or int(match["count"]) != count:
+        raise GGUFError(f"{name}: is part 1 of {count} by its contents, but its name says otherwise")
+    expected = _split_key(first, "split.tensors.count")
+    parts: list[_Part] = []
+    try:
+        for number in range(2, count + 1):
+            parts.append(_open_further_part(path_of(number), number, count))
+        _check_together([first, *parts], expected)
+    except BaseException:
+        for part in parts:
+            part.close()
+        raise
+    return parts
+
+
+def _open_further_part(path: Path, number: int, count: int) -> _Part:
+    name = _printable(path)
+    if not path.exists():
+        raise GGUFError(f"{name}: part {number} of {count} of the model is missing")
+    part = _open_part(path)
+    found = _split_key(part, "split.no") + 1, _split_key(part, "split.count")
+    if found != (number, count):
+        part.close()
+        raise GGUFError(f"{name}: expected part {number} of {count}, found part {found[0]} of {found[1]}")
+    return part
+
+
+def _check_together(parts: list[_Part], expected: int) -> None:
+    names: set[str] = set()
+    for part in parts:
+        for tensor in part.header.tensors:
+            if tensor.name in names:
+                raise GGUFError(f"{_printable(part.path)}: tensor {shown(tensor.name)} is in an earlier part too")
+            names.add(tensor.name)
+    if len(names) != expected:
+        name = _printable(parts[0].path)
+        raise GGUFError(f"{name}: 'split.tensors.count': expected {expected} tensors in all parts, found {len(names)}")
+
+
+def _split_key(part: _Part, key: str, default: int | None = None) -> int:
+    value = part.header.metadata.get(key, default)
+    if type(value) is not int or value < 0:
+        found = "nothing" if value is None else shown(str(value))
+        raise GGUFError(f"{_printable(part.path)}: {key!r}: expected a number of 0 or more, found {found}")
+    return value
+
+
+def _read_through(part: _Part) -> Iterator[int]:
+    """Read the file once from start to end; yields the number of bytes read so far, 0 and all included.
+
+    Read, not touched through the mapping: a disk error is an exception here and would be a crash there.
+    """
+    yield 0
+    buffer = bytearray(_READ_AHEAD_BYTES)
+    size = len(part.map)
+    if hasattr(mmap, "MADV_WILLNEED"):
+        part.map.madvise(mmap.MADV_WILLNEED)
+    try:
+        part.file.seek(0)
+        for start in range(0, size, len(buffer)):
+            wanted = min(len(buffer), size - start)
+            if part.file.readinto(buffer) < wanted:
+                raise GGUFError(f"{_printable(part.path)}: has shrunk since it was opened, expected {size} bytes")
+            yield start + wanted
+    except OSError as error:
+        raise GGUFError(f"{_printable(part.path)}: cannot read: {_reason(error)}") from error

@@ -1,0 +1,71 @@
+"""TensorView: one tensor of an open file, its bytes in place."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tinyllm_engine.quants import QuantType
+
+_CHUNK_ELEMENTS = 1 << 20  # dequantize in pieces of this size: temporaries stay in the cache
+
+
+@dataclass(frozen=True, eq=False)
+class TensorView:
+    """A tensor without a copy: valid as long as it is referenced, even after its file was closed.
+
+    dims: in GGUF order: dims[0] is the row length (fastest), at least one
+    data: uint8 [nbytes], read-only
+    """
+
+    name: str
+    dims: tuple[int, ...]
+    type: QuantType
+    data: npt.NDArray[np.uint8]
+
+    def __post_init__(self) -> None:
+        if self.dims[0] % self.type.block_elements or self.data.shape != (self.row_bytes * self.rows,):
+            raise ValueError(f"{self!r}: {self.data.shape} bytes do not make up these dimensions")
+
+    @property
+    def row_bytes(self) -> int:
+        return self.dims[0] // self.type.block_elements * self.type.block_bytes
+
+    @property
+    def rows(self) -> int:
+        """Number of rows: the product of all dimensions but the first."""
+        return math.prod(self.dims[1:])
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+    @property
+    def address(self) -> int:
+        """Address of the first byte; keep the view referenced while it is in use."""
+        return self.data.ctypes.data
+
+    def row(self, i: int) -> npt.NDArray[np.uint8]:
+        """uint8 [row_bytes]: the bytes of row i, 0 <= i < rows; IndexError otherwise."""
+        if not 0 <= i < self.rows:
+            raise IndexError(f"tensor {self.name!r} has {self.rows} rows, asked for row {i}")
+        return self.data[i * self.row_bytes : (i + 1) * self.row_bytes]
+
+    def dequantize(self, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float32]:
+        """float32 [stop - start, dims[0]]: the rows from start up to stop (all by default), as new memory."""
+        stop = self.rows if stop is None else stop
+        if not 0 <= start <= stop <= self.rows:
+            raise IndexError(f"tensor {self.name!r} has {self.rows} rows, asked for {start} to {stop}")
+        out = np.empty((stop - start, self.dims[0]), np.float32)
+        blocks = self.data[start * self.row_bytes : stop * self.row_bytes].reshape(-1, self.type.block_bytes)
+        values = out.reshape(-1, self.type.block_elements)
+        step = max(1, _CHUNK_ELEMENTS // self.type.block_elements)
+        for first in range(0, len(blocks), step):
+            values[first : first + step] = self.type.dequantize(blocks[first : first + step])
+        return out
+
+    def __repr__(self) -> str:
+        return f"<TensorView {self.name!r} {self.type.name} {list(self.dims)}>"
