@@ -10,6 +10,7 @@ from typing import Any
 from tinyllm_chat.chat import settings as settings_module
 from tinyllm_chat.chat.backend import Backend
 from tinyllm_chat.chat.conversation import Conversation, Message, title_of
+from tinyllm_chat.chat.errors import SessionError, SettingsError, TranscriptError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
     AnswerFinished,
@@ -25,14 +26,12 @@ from tinyllm_chat.chat.events import (
     ReadingPrompt,
     TextDelta,
 )
-from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings, SettingsError
-from tinyllm_chat.chat.transcript import Transcript, TranscriptError, TranscriptStore
+from tinyllm_chat.chat.files import write_atomically
+from tinyllm_chat.chat.markdown import file_stem, to_markdown
+from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings
+from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
 
 RANDOM = "random"  # origin of a seed that was drawn, not set
-
-
-class SessionError(Exception):
-    """Something that cannot be done now; the message is one line for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +206,17 @@ class Session:
 
     def export_markdown(self, path: Path | None = None) -> Path:
         """Writes the visible chat as Markdown and returns where. Raises SessionError."""
-        raise NotImplementedError
+        if self.conversation.leaf is None:
+            raise SessionError("there is nothing to save yet")
+        if path is None:
+            if self._store is None:
+                raise SessionError("name the file to save to")
+            path = self._store.exports / f"{file_stem(self.conversation)}.md"
+        try:
+            write_atomically(path, to_markdown(self.conversation).encode())
+        except OSError as error:
+            raise SessionError(f"{path}: cannot be written: {error.strerror or error}") from error
+        return path
 
     # Sampling
 

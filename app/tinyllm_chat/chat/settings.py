@@ -2,73 +2,81 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import math
-from collections.abc import Mapping
+import reprlib
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from tinyllm_chat.chat.errors import SettingsError
+from tinyllm_chat.chat.files import write_atomically
+from tinyllm_chat.chat.paths import Paths
+
 # Where a value can come from, strongest first.
-SESSION, COMMAND_LINE, ENVIRONMENT, CONFIG, MODEL, BUILT_IN = (
-    "session",
-    "command line",
-    "environment",
-    "config",
-    "model",
-    "built-in",
-)
+SESSION = "session"
+COMMAND_LINE = "command line"
+ENVIRONMENT = "environment"
+CONFIG = "config"
+MODEL = "model"
+BUILT_IN = "built-in"
 ORIGINS = (SESSION, COMMAND_LINE, ENVIRONMENT, CONFIG, MODEL, BUILT_IN)
 
+ENVIRONMENT_PREFIX = "TINYLLM_"
+CONFIG_LIMIT = 1 << 20  # bytes; a larger file is not a config file
+_BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
-class SettingsError(ValueError):
-    """A setting that does not exist or a value that it cannot take; the message is one line."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table."""
+    """One row of the table. A number has a range, everything else has none."""
 
     name: str
     table: str  # of config.toml
-    type: type  # int, float, str, bool
-    default: Any
+    default: Any  # its type is the setting's type: int, float, str or bool
     help: str
-    minimum: float | None = None
-    maximum: float | None = None
+    range: tuple[float, float] | None = None  # lowest and highest, both allowed
     choices: tuple[str, ...] = ()
     step: float | None = None  # what one press of a key changes
 
+    @property
+    def expected(self) -> str:
+        """What a value must be, in words."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.range is not None:
+            kind = "a whole number" if isinstance(self.default, int) else "a number"
+            return f"{kind} from {self.range[0]} to {self.range[1]}"
+        return "true or false" if isinstance(self.default, bool) else "a text"
+
 
 _SETTINGS = (
-    Setting("model", "model", str, "", "Model to open when none is named: a path, or a name known to `pull --list`."),
-    Setting(
-        "context_length", "model", int, 0, "Tokens of context; 0: as many as the model and memory allow.", 0, 2**31
-    ),
-    Setting("threads", "model", int, 0, "Threads that compute; 0: one for each processor core.", 0, 1024),
-    Setting("cache_type", "model", str, "f16", "Number format of the KV cache.", choices=("f16", "f32")),
-    Setting("max_tokens", "model", int, 0, "Longest answer in tokens; 0: no limit but the context.", 0, 2**31),
-    Setting("system_prompt", "model", str, "", "What the model is told before the conversation."),
-    Setting(
-        "temperature", "sampling", float, 0.8, "Higher is more varied; 0 always takes the likeliest.", 0, 5, step=0.05
-    ),
-    Setting("top_k", "sampling", int, 40, "Keep the k likeliest tokens; 0: all.", 0, 2**20, step=5),
-    Setting("top_p", "sampling", float, 0.95, "Keep the likeliest tokens that sum to p; 1: all.", 0, 1, step=0.01),
-    Setting("min_p", "sampling", float, 0.05, "Drop tokens below p times the likeliest; 0: none.", 0, 1, step=0.01),
-    Setting(
-        "typical_p", "sampling", float, 1.0, "Keep tokens of typical surprise that sum to p; 1: all.", 0, 1, step=0.01
-    ),
-    Setting("repeat_penalty", "sampling", float, 1.0, "Above 1 makes repetition less likely.", 0.01, 10, step=0.05),
-    Setting(
-        "repeat_last_n", "sampling", int, 64, "Tokens the penalties look back; 0: none, -1: all.", -1, 2**31, step=16
-    ),
-    Setting("presence_penalty", "sampling", float, 0.0, "Taken off once for a token that occurred.", -10, 10, step=0.1),
-    Setting(
-        "frequency_penalty", "sampling", float, 0.0, "Taken off for each time a token occurred.", -10, 10, step=0.1
-    ),
-    Setting("seed", "sampling", int, -1, "Same seed, same answer; -1: another one each time.", -1, 2**32 - 1, step=1),
-    Setting("theme", "interface", str, "", "Colour theme; empty: the program's own."),
-    Setting("show_panels", "interface", bool, True, "Panels beside the chat where the terminal is wide enough."),
+    Setting("model", "model", "", "Model to open when none is named: a path, or a name known to `tinyllm-chat pull`."),
+    Setting("context_length", "model", 0, "Tokens of context; 0: as many as the model and memory allow.", (0, 2**31)),
+    Setting("threads", "model", 0, "Threads that compute; 0: one for each processor core.", (0, 1024)),
+    Setting("cache_type", "model", "f16", "Number format of the KV cache.", choices=("f16", "f32")),
+    Setting("max_tokens", "model", 0, "Longest answer in tokens; 0: no limit but the context.", (0, 2**31)),
+    Setting("system_prompt", "model", "", "What the model is told before the conversation."),
+    Setting("temperature", "sampling", 0.8, "Higher is more varied; 0: always the likeliest.", (0, 5), step=0.05),
+    Setting("top_k", "sampling", 40, "Choose among the k likeliest tokens; 0: all.", (0, 2**31 - 1), step=5),
+    Setting("top_p", "sampling", 0.95, "Choose among the likeliest that sum to p; 1: all.", (0, 1), step=0.01),
+    Setting("min_p", "sampling", 0.05, "Drop tokens below p times the likeliest; 0: none.", (0, 1), step=0.01),
+    Setting("typical_p", "sampling", 1.0, "Choose among the typical ones that sum to p; 1: all.", (0, 1), step=0.01),
+    Setting("repeat_penalty", "sampling", 1.0, "Above 1 makes repetition less likely.", (0.01, 10), step=0.05),
+    Setting("repeat_last_n", "sampling", 64, "Tokens that penalties look back on; -1: all.", (-1, 2**31 - 1), step=16),
+    Setting("presence_penalty", "sampling", 0.0, "Taken off once for a token that occurred.", (-10, 10), step=0.1),
+    Setting("frequency_penalty", "sampling", 0.0, "Taken off for each time it occurred.", (-10, 10), step=0.1),
+    Setting("seed", "sampling", -1, "Same seed, same answer; -1: another one each time.", (-1, 2**63 - 1), step=1),
+    Setting("theme", "interface", "", "Colour theme; empty: the program's own."),
+    Setting("show_panels", "interface", True, "Panels beside the chat where the terminal is wide enough."),
 )
 SCHEMA: dict[str, Setting] = {setting.name: setting for setting in _SETTINGS}
+TABLES = tuple(dict.fromkeys(setting.table for setting in _SETTINGS))
 SAMPLING_NAMES = tuple(setting.name for setting in _SETTINGS if setting.table == "sampling")
 
 
@@ -82,6 +90,7 @@ class Settings:
         return self._find(name)[0]
 
     def origin(self, name: str) -> str:
+        """One of ORIGINS."""
         return self._find(name)[1]
 
     def sampling(self) -> dict[str, Any]:
@@ -106,28 +115,174 @@ class Settings:
 
 
 def check(name: str, value: Any) -> Any:
-    """`value` as the setting's type. Raises SettingsError with one line."""
+    """`value` in the setting's own type. Raises SettingsError with one line."""
     setting = SCHEMA.get(name)
     if setting is None:
-        raise SettingsError(f"there is no setting {name!r}")
-    if setting.type is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if type(value) is not setting.type:  # bool is an int to isinstance
-        raise SettingsError(f"{name} is {value!r}, expected {setting.type.__name__}")
-    if setting.choices and value not in setting.choices:
-        raise SettingsError(f"{name} is {value!r}, expected one of {', '.join(setting.choices)}")
-    if setting.minimum is not None and setting.maximum is not None:
-        in_range = math.isfinite(value) and setting.minimum <= value <= setting.maximum
-        if not in_range:
-            raise SettingsError(f"{name} is {value!r}, expected {setting.minimum} to {setting.maximum}")
+        raise SettingsError(f"{_key(name)}: there is no such setting{_near_match(name, SCHEMA)}")
+    if type(value) is int and isinstance(setting.default, float):
+        value = float(value) if abs(value) < 2**53 else math.inf
+    # Not isinstance: a bool is an int to it.
+    valid = type(value) is type(setting.default)
+    if valid and setting.range is not None:
+        valid = math.isfinite(value) and setting.range[0] <= value <= setting.range[1]
+    if valid and setting.choices:
+        valid = value in setting.choices
+    if not valid:
+        raise SettingsError(f"{name}: expected {setting.expected}, found {_shown(value)}")
     return value
+
+
+def parse(name: str, text: str) -> Any:
+    """The value of a setting written as text. Raises SettingsError with one line."""
+    setting = SCHEMA.get(name)
+    value: Any = text
+    if setting is not None and not isinstance(setting.default, str):
+        convert: Callable[[str], Any] = type(setting.default)
+        if isinstance(setting.default, bool):
+            convert = lambda word: _BOOLEANS[word.lower()]  # noqa: E731
+        try:
+            value = convert(text.strip())
+        except (ValueError, KeyError):
+            raise SettingsError(f"{name}: expected {setting.expected}, found {_shown(text)}") from None
+    return check(name, value)
 
 
 def nudge(name: str, value: Any, steps: int) -> Any:
     """`value` moved by `steps` natural increments and clamped to its range. Raises SettingsError if it has none."""
     setting = SCHEMA.get(name)
-    if setting is None or setting.step is None or setting.minimum is None or setting.maximum is None:
-        raise SettingsError(f"{name} cannot be turned up or down")
-    moved = min(max(value + steps * setting.step, setting.minimum), setting.maximum)
-    # 0.1 + 0.2 shall read 0.3: the increments have two decimals.
-    return round(float(moved), 4) if setting.type is float else int(moved)
+    if setting is None or setting.step is None or setting.range is None:
+        raise SettingsError(f"{_key(name)}: this cannot be turned up or down")
+    lowest, highest = setting.range
+    moved = min(max(value + steps * setting.step, lowest), highest)
+    # Ten presses of 0.05 shall read 0.5, not 0.49999999999999994.
+    return round(float(moved), 4) if isinstance(setting.default, float) else int(moved)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    settings: Settings
+    warnings: list[str]  # one line each
+
+
+def load_settings(cli: Mapping[str, Any], env: Mapping[str, str], paths: Paths) -> LoadResult:
+    """Settings from the command line (by setting name; None is not given), the environment and the config file.
+
+    The config file is created if there is none. What is wrong in the environment or the file is a warning and not used;
+    what is wrong on the command line raises SettingsError.
+    """
+    warnings: list[str] = []
+    settings = Settings()
+    settings = settings.with_layer(CONFIG, _from_file(paths.config_file, warnings))
+    settings = settings.with_layer(ENVIRONMENT, _from_environment(env, warnings))
+    settings = settings.with_layer(COMMAND_LINE, {name: value for name, value in cli.items() if value is not None})
+    return LoadResult(settings, warnings)
+
+
+def _from_environment(env: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
+    values = {}
+    for name in SCHEMA:
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        text = env.get(variable)
+        if text is None or (text == "" and not isinstance(SCHEMA[name].default, str)):
+            continue
+        try:
+            values[name] = parse(name, text)
+        except SettingsError as error:
+            warnings.append(f"environment variable {variable}: {error} (not used)")
+    return values
+
+
+def _from_file(path: Path, warnings: list[str]) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(CONFIG_LIMIT + 1)
+        if len(data) > CONFIG_LIMIT:
+            raise ValueError("it is larger than 1 MiB")
+        document = tomllib.loads(data.decode("utf-8-sig"))
+    except FileNotFoundError:
+        _create_config(path)
+        return {}
+    except OSError as error:
+        warnings.append(f"{path}: cannot be read ({error.strerror or error}), it is not used")
+        return {}
+    except UnicodeDecodeError as error:
+        warnings.append(f"{path}: byte {error.start} is not UTF-8; the file is not used")
+        return {}
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        warnings.append(f"{path}: {_one_line(reason)}; the file is not used")
+        return {}
+    values: dict[str, Any] = {}
+    for table, entries in document.items():
+        if table not in TABLES or not isinstance(entries, dict):
+            warnings.append(f"{path}: {_misplaced(table)} (not used)")
+            continue
+        for name, value in entries.items():
+            _take(path, table, name, value, values, warnings)
+    return values
+
+
+def _take(path: Path, table: str, name: str, value: Any, values: dict[str, Any], warnings: list[str]) -> None:
+    """Takes one entry of the config file, or says why not."""
+    if name in SCHEMA and SCHEMA[name].table != table:
+        warnings.append(f"{path}: [{table}] {name}: it belongs under [{SCHEMA[name].table}] (not used)")
+        return
+    try:
+        values[name] = check(name, value)
+    except SettingsError as error:
+        warnings.append(f"{path}: [{table}] {error} (not used)")
+
+
+def _misplaced(key: str) -> str:
+    """What is wrong with something at the top of the config file."""
+    if key in SCHEMA:
+        return f"{key}: it belongs under [{SCHEMA[key].table}]"
+    if key in TABLES:
+        return f"{key}: expected the table [{key}]"
+    return f"[{_key(key)}]: there is no such table{_near_match(key, [*TABLES, *SCHEMA])}"
+
+
+def _near_match(name: str, known: Any) -> str:
+    """A suggestion for a misspelt name, to be put behind a sentence; empty if nothing is near."""
+    lowered = name.lower().replace("-", "_")
+    matches = [candidate for candidate in known if len(lowered) >= 3 and candidate.startswith(lowered)]
+    matches = matches or difflib.get_close_matches(lowered, known, 1)
+    return f", did you mean {matches[0]}?" if matches else ""
+
+
+def _create_config(path: Path) -> None:
+    """Writes a config file that says what there is and sets nothing. Failing costs nothing but the file."""
+    import tomlkit  # needed once in the life of an installation
+
+    document = tomlkit.document()
+    document.add(tomlkit.comment("Settings of tinyllm-chat. Remove the # before a line to set it."))
+    document.add(tomlkit.comment("Stronger than this file: the command line, then environment variables TINYLLM_NAME."))
+    for table in TABLES:
+        entries = tomlkit.table()
+        for setting in _SETTINGS:
+            if setting.table == table:
+                entries.add(tomlkit.nl())
+                entries.add(tomlkit.comment(setting.help))
+                if setting.choices or setting.range is not None:
+                    entries.add(tomlkit.comment(f"{setting.expected[0].upper()}{setting.expected[1:]}."))
+                entries.add(tomlkit.comment(f"{setting.name} = {tomlkit.item(setting.default).as_string()}"))
+        document.add(tomlkit.nl())
+        document.add(table, entries)
+    try:
+        write_atomically(path, tomlkit.dumps(document).encode())
+    except OSError as error:
+        log.warning("%s: the config file could not be created: %s", path, error)
+
+
+def _shown(value: Any) -> str:
+    """A value as part of a message: short, printable, on one line."""
+    return reprlib.repr(value)
+
+
+def _key(name: str) -> str:
+    """A name that someone wrote: as it is if it could be one of ours."""
+    return name if name.isascii() and name.isidentifier() and len(name) <= 40 else _shown(name)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

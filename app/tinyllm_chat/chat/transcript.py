@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.conversation import UNTITLED, Conversation, Message, MessageState, title_of
+from tinyllm_chat.chat.errors import TranscriptError
 from tinyllm_chat.chat.events import ModelInfo, TextDelta
 from tinyllm_chat.chat.files import make_private_folder
 from tinyllm_chat.chat.journal import Journal, JournalError
@@ -25,10 +26,6 @@ from tinyllm_chat.chat.transcript_reader import VERSION, read_conversation
 
 CHAT_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,80}")
 HEADER_LIMIT = 65536  # bytes looked at for a listing
-
-
-class TranscriptError(Exception):
-    """A transcript that cannot be read or written; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +135,9 @@ class Transcript:
 class TranscriptStore:
     """All chats of a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, exports: Path | None = None) -> None:
         self.folder = folder
+        self.exports = exports or folder.parent / "exports"  # where Markdown copies go
 
     def create(
         self, conversation: Conversation, title: str, model: ModelInfo | None, forked_from: str | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from tinyllm_chat.chat.conversation import Conversation, Message, MessageState
 from tinyllm_chat.chat.events import AnswerStats
+from tinyllm_chat.chat.settings import SAMPLING_NAMES
 
 VERSION = 1
 ROLES = ("system", "user", "assistant")
@@ -82,8 +83,7 @@ class _Reader:
         if role not in ROLES:
             raise _BadRecord
         message = Message(_text(record, "id"), parent, role, "" if role == "assistant" else _text(record, "content"))
-        created = record.get("created")
-        message.created = float(created) if isinstance(created, int | float) else 0.0
+        message.created = _number(record, "created", 0, 1e11)
         if role == "system":
             self.conversation.system = message
             return
@@ -100,13 +100,10 @@ class _Reader:
         self.conversation.head = self._last = message.id
 
     def _take_delta(self, record: dict[str, Any]) -> None:
-        ids, sampling = record.get("ids"), record.get("sampling")
-        text = _text(record, "text")
+        ids, text = record.get("ids"), _text(record, "text")
         if not isinstance(ids, list) or not all(type(id) is int and 0 <= id < 2**31 for id in ids):
             raise _BadRecord
-        if sampling is not None and not isinstance(sampling, dict):
-            raise _BadRecord
-        self._answer(record).extend(text, ids, sampling)
+        self._answer(record).extend(text, ids, _sampling(record))
 
     def _take_end(self, record: dict[str, Any]) -> None:
         answer = self._answer(record)
@@ -141,11 +138,23 @@ def _optional_text(record: dict[str, Any], key: str) -> str | None:
     return None if record.get(key) is None else _text(record, key)
 
 
+def _number(record: dict[str, Any], key: str, lowest: float, highest: float) -> float:
+    """A figure that is only shown: 0 where it makes no sense."""
+    value = record.get(key)
+    return float(value) if type(value) in (int, float) and lowest <= value <= highest else 0.0
+
+
 def _stats(record: dict[str, Any]) -> AnswerStats:
-    names = {field.name for field in fields(AnswerStats)}
-    numbers = {
-        name: value
-        for name, value in record.items()
-        if name in names and isinstance(value, int | float) and not isinstance(value, bool)
+    values: dict[str, Any] = {
+        field.name: type(field.default)(_number(record, field.name, 0, 2**63)) for field in fields(AnswerStats)
     }
-    return AnswerStats(**numbers)
+    return AnswerStats(**values)
+
+
+def _sampling(record: dict[str, Any]) -> dict[str, Any] | None:
+    values = record.get("sampling")
+    if values is None:
+        return None
+    if not isinstance(values, dict):
+        raise _BadRecord
+    return {name: values[name] for name in SAMPLING_NAMES if type(values.get(name)) in (int, float)}

@@ -1,0 +1,33 @@
+"""What the chat layer refuses knowingly. A message is one line that a user can act on."""
+
+
+class ChatError(Exception):
+    """Base class; catching it catches every refusal of this layer."""
+
+
+class SettingsError(ChatError, ValueError):
+    """A setting that does not exist, or a value that it cannot take."""
+
+
+class TranscriptError(ChatError):
+    """A transcript that cannot be read or written."""
+
+
+class SessionError(ChatError):
+    """Something that cannot be done with the chat as it is now."""
+
+
+class CatalogueError(ChatError):
+    """The list of downloadable models is missing or wrong."""
+
+
+class ModelNotFoundError(ChatError):
+    """No file, no model in the models folder and no catalogue entry has that name."""
+
+
+class DownloadError(ChatError):
+    """A model that could not be downloaded; nothing half done is left behind."""
+
+
+class DownloadCancelled(DownloadError):
+    """The user stopped a download."""
