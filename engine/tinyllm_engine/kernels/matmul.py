@@ -1,0 +1,367 @@
+"""Prefill: many activation rows against a weight matrix.
+
+LANES weight rows are unpacked at once into a panel that stays in the first-level cache, and every activation row of
+the batch runs over it, four rows at a time. So a weight is unpacked once for up to 512 tokens. Panel layouts:
+
+    codes    int8    [part][k / 4][lane][4]    one load holds 4 consecutive codes of each lane's row
+    scales   float32 [group][lane]             group: 32 elements, or 16 where each half has its own scale
+    offsets  float32 [group][lane]
+    floats   float32 [k][lane]                 for weights that are floats themselves
+"""
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from tinyllm_engine.jit import inlined, kernel, native, record
+from tinyllm_engine.kernels import unpack as u
+from tinyllm_engine.kernels.arguments import MATMUL
+from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.simd import (
+    LANES,
+    add,
+    dot_s8,
+    fma,
+    load_bf16x8,
+    load_f16x8,
+    load_f32,
+    load_f32w,
+    load_f32x8,
+    load_i8w,
+    load_i64,
+    atomic_load_i32,
+    mul,
+    narrow_dot,
+    scatter_words,
+    splat4_at,
+    splat_at_f32w,
+    splat_f32w,
+    store,
+    store_f32,
+    to_f32,
+    transpose_store,
+    widen_add,
+    zero_f32w,
+    zero_i32w,
+    zero_narrow,
+)
+
+CHUNK = 2048  # columns packed at a time: the panel then fits the first-level cache
+PART_BYTES = 32 * LANES  # codes of one part of a panel
+SCALES_AT = CHUNK * LANES  # the codes come first
+OFFSETS_AT = SCALES_AT + CHUNK // 16 * LANES * 4
+TILE_AT = OFFSETS_AT + CHUNK // 16 * LANES * 4  # results of a panel that is not whole
+SCRATCH_BYTES = max(TILE_AT + 4 * LANES * 4, CHUNK * LANES * 4 + 4 * LANES * 4)  # per thread
+FLOAT_TILE_AT = CHUNK * LANES * 4
+
+
+def store_group(address, lane, group, value):
+    """Stores one scale or offset per group of the panel; None stores nothing."""
+
+
+@overload(store_group, inline="always")
+def _store_group(address, lane, group, value):
+    if isinstance(value, types.NoneType):
+        return lambda address, lane, group, value: None
+    if isinstance(value, types.BaseTuple):
+
+        def pair(address, lane, group, value):
+            store_f32(address + 4 * (2 * group * LANES + lane), value[0])
+            store_f32(address + 4 * ((2 * group + 1) * LANES + lane), value[1])
+
+        return pair
+    return lambda address, lane, group, value: store_f32(address + 4 * (group * LANES + lane), value)
+
+
+@native
+def pack_panel(panel, weights, row_bytes, rows, first_part, parts, unpack, block_bytes, parts_per_block):
+    """Unpacks `parts` parts of `rows` stored rows into the panel; missing rows repeat the last one."""
+    for lane in range(LANES):
+        row = weights + min(lane, rows - 1) * row_bytes
+        for part in range(parts):
+            at = first_part + part
+            block = row + at // parts_per_block * block_bytes
+            codes, scale, offset = unpack(block, at % parts_per_block)
+            scatter_words(panel + part * PART_BYTES + 4 * lane, 4 * LANES, codes)
+            store_group(panel + SCALES_AT, lane, part, scale)
+            store_group(panel + OFFSETS_AT, lane, part, offset)
+
+
+# --- the products of one group: 4 activation rows by LANES weight rows -------------------------------------------
+
+
+@inlined
+def products(panel, x0, x1, x2, x3, words, narrow_words):
+    """Sums over `words` groups of 4 codes, widened every `narrow_words` before 16 bits could overflow."""
+    s0, s1, s2, s3 = zero_i32w(), zero_i32w(), zero_i32w(), zero_i32w()
+    for first in range(0, words, narrow_words):
+        n0, n1, n2, n3 = zero_narrow(), zero_narrow(), zero_narrow(), zero_narrow()
+        for word in range(first, first + narrow_words):
+            weights = load_i8w(panel + 4 * LANES * word)
+            n0 = narrow_dot(n0, weights, splat4_at(x0 + 4 * word))
+            n1 = narrow_dot(n1, weights, splat4_at(x1 + 4 * word))
+            n2 = narrow_dot(n2, weights, splat4_at(x2 + 4 * word))
+            n3 = narrow_dot(n3, weights, splat4_at(x3 + 4 * word))
+        s0, s1, s2, s3 = widen_add(s0, n0), widen_add(s1, n1), widen_add(s2, n2), widen_add(s3, n3)
+    return s0, s1, s2, s3
+
+
+@inlined
+def products_u4(panel, x0, x1, x2, x3, words):
+    """Codes up to 15: eight products of 15 * 127, twice, stay below 2**15."""
+    return products(panel, x0, x1, x2, x3, words, words)
+
+
+@inlined
+def products_u5(panel, x0, x1, x2, x3, words):
+    return products(panel, x0, x1, x2, x3, words, 4)
+
+
+@inlined
+def products_u6(panel, x0, x1, x2, x3, words):
+    return products(panel, x0, x1, x2, x3, words, 2)
+
+
+@inlined
+def products_s8(panel, x0, x1, x2, x3, words):
+    s0, s1, s2, s3 = zero_i32w(), zero_i32w(), zero_i32w(), zero_i32w()
+    for word in range(words):
+        weights = load_i8w(panel + 4 * LANES * word)
+        s0 = dot_s8(s0, weights, splat4_at(x0 + 4 * word))
+        s1 = dot_s8(s1, weights, splat4_at(x1 + 4 * word))
+        s2 = dot_s8(s2, weights, splat4_at(x2 + 4 * word))
+        s3 = dot_s8(s3, weights, splat4_at(x3 + 4 * word))
+    return s0, s1, s2, s3
+
+
+@inlined
+def scaled(acc, products_of_group, scales, x_scale):
+    return fma(to_f32(products_of_group), mul(scales, splat_at_f32w(x_scale)), acc)
+
+
+@inlined
+def with_offset(acc, offsets, sums):
+    return fma(load_f32w(offsets), splat_at_f32w(sums), acc)
+
+
+@inlined
+def without_offset(acc, offsets, sums):
+    return acc
+
+
+@inlined
+def tile(panel, parts, codes, stride, scales, sums, sum_stride, groups, products_of, offset_of):
+    """4 activation rows by LANES weight rows over all parts of a panel.
+
+    stride: columns between activation rows; the scales lie at stride / 32, the sums at sum_stride elements.
+    """
+    a0, a1, a2, a3 = zero_f32w(), zero_f32w(), zero_f32w(), zero_f32w()
+    x1 = codes + stride
+    x2 = x1 + stride
+    x3 = x2 + stride
+    scale_bytes, sum_bytes = stride // 32 * 4, sum_stride * 4
+    words = 8 // groups
+    for part in range(parts):
+        scale = scales + 4 * part
+        for half in range(groups):
+            at = 32 * part + 4 * words * half
+            group = groups * part + half
+            p0, p1, p2, p3 = products_of(
+                panel + part * PART_BYTES + half * words * 4 * LANES, codes + at, x1 + at, x2 + at, x3 + at, words
+            )
+            weight_scales = load_f32w(panel + SCALES_AT + 4 * LANES * group)
+            a0 = scaled(a0, p0, weight_scales, scale)
+            a1 = scaled(a1, p1, weight_scales, scale + scale_bytes)
+            a2 = scaled(a2, p2, weight_scales, scale + 2 * scale_bytes)
+            a3 = scaled(a3, p3, weight_scales, scale + 3 * scale_bytes)
+            offsets, total = panel + OFFSETS_AT + 4 * LANES * group, sums + 4 * group
+            a0 = offset_of(a0, offsets, total)
+            a1 = offset_of(a1, offsets, total + sum_bytes)
+            a2 = offset_of(a2, offsets, total + 2 * sum_bytes)
+            a3 = offset_of(a3, offsets, total + 3 * sum_bytes)
+    return a0, a1, a2, a3
+
+
+@inlined
+def put(a, address, row, token, value, is_first):
+    """Adds LANES results of one activation row to the output; the first chunk starts from bias and residual."""
+    value = mul(value, splat_f32w(a.weight_scale))
+    at = 4 * (token * a.rows + row)
+    if is_first:
+        if a.bias != 0:
+            value = add(value, load_f32w(a.bias + 4 * row))
+        if a.residual != 0:
+            value = add(value, load_f32w(a.residual + at))
+    else:
+        value = add(value, load_f32w(a.out + at))
+    store(a.out + at, value)
+
+
+@inlined
+def put_some(a, tile_memory, row, count, token, value, is_first):
+    """The same for a panel of which only `count` rows exist."""
+    store(tile_memory, value)
+    for lane in range(count):
+        result = load_f32(tile_memory + 4 * lane) * a.weight_scale
+        at = 4 * (token * a.rows + row + lane)
+        if is_first:
+            if a.bias != 0:
+                result += load_f32(a.bias + 4 * (row + lane))
+            if a.residual != 0:
+                result += load_f32(a.residual + at)
+        else:
+            result += load_f32(a.out + at)
+        store_f32(a.out + at, result)
+
+
+@inlined
+def put_tile(a, tile_memory, row, token, tokens, values, is_first):
+    """Writes the results of up to 4 activation rows (those past `tokens` were padding)."""
+    count = min(LANES, a.rows - row)
+    if count == LANES:
+        put(a, a.out, row, token, values[0], is_first)
+        if token + 1 < tokens:
+            put(a, a.out, row, token + 1, values[1], is_first)
+        if token + 2 < tokens:
+            put(a, a.out, row, token + 2, values[2], is_first)
+        if token + 3 < tokens:
+            put(a, a.out, row, token + 3, values[3], is_first)
+    else:
+        put_some(a, tile_memory, row, count, token, values[0], is_first)
+        if token + 1 < tokens:
+            put_some(a, tile_memory, row, count, token + 1, values[1], is_first)
+        if token + 2 < tokens:
+            put_some(a, tile_memory, row, count, token + 2, values[2], is_first)
+        if token + 3 < tokens:
+            put_some(a, tile_memory, row, count, token + 3, values[3], is_first)
+
+
+@inlined
+def matmul(thread, threads, pointer, unpack, products_of, offset_of, groups, block_bytes, parts_per_block):
+    """out = x W^T for weights stored in blocks. The activation buffers are padded to a multiple of 4 rows."""
+    a = record(pointer)
+    tokens = load_i64(a.count)
+    panel = a.scratch + thread * a.scratch_bytes
+    sums, sum_stride = (a.sums, a.columns // 32) if groups == 1 else (a.half_sums, a.columns // 16)
+    parts = a.columns // 32
+    last = first_owned(a.rows, thread + 1, threads)
+    for row in range(first_owned(a.rows, thread, threads), last, LANES):
+        if atomic_load_i32(load_i64(a.cancel)) != 0:
+            return
+        for first in range(0, parts, CHUNK // 32):
+            chunk = min(CHUNK // 32, parts - first)
+            weights = a.weights + row * a.row_bytes
+            pack_panel(panel, weights, a.row_bytes, a.rows - row, first, chunk, unpack, block_bytes, parts_per_block)
+            for token in range(0, tokens, 4):
+                values = tile(
+                    panel,
+                    chunk,
+                    a.codes + token * a.columns + 32 * first,
+                    a.columns,
+                    a.scales + 4 * (token * parts + first),
+                    sums + 4 * (token * sum_stride + groups * first),
+                    sum_stride,
+                    groups,
+                    products_of,
+                    offset_of,
+                )
+                put_tile(a, panel + TILE_AT, row, token, tokens, values, first == 0)
+
+
+# --- weights that are floats themselves --------------------------------------------------------------------------
+
+
+@native
+def pack_floats(panel, weights, row_bytes, rows, first, columns, load8, element_bytes):
+    """Transposes `columns` columns of LANES stored rows into floats[k][lane]."""
+    for lane in range(LANES):
+        row = weights + min(lane, rows - 1) * row_bytes + first * element_bytes
+        for k in range(0, columns, 8):
+            transpose_store(panel + 4 * (k * LANES + lane), 4 * LANES, load8(row + k * element_bytes))
+
+
+@inlined
+def tile_floats(panel, columns, x, stride):
+    a0, a1, a2, a3 = zero_f32w(), zero_f32w(), zero_f32w(), zero_f32w()
+    x1 = x + 4 * stride
+    x2 = x1 + 4 * stride
+    x3 = x2 + 4 * stride
+    for k in range(columns):
+        weights = load_f32w(panel + 4 * LANES * k)
+        a0 = fma(weights, splat_at_f32w(x + 4 * k), a0)
+        a1 = fma(weights, splat_at_f32w(x1 + 4 * k), a1)
+        a2 = fma(weights, splat_at_f32w(x2 + 4 * k), a2)
+        a3 = fma(weights, splat_at_f32w(x3 + 4 * k), a3)
+    return a0, a1, a2, a3
+
+
+@inlined
+def matmul_float(thread, threads, pointer, load8, element_bytes):
+    """out = x W^T for float weights and float32 activations (padded to a multiple of 4 rows)."""
+    a = record(pointer)
+    tokens = load_i64(a.count)
+    panel = a.scratch + thread * a.scratch_bytes
+    last = first_owned(a.rows, thread + 1, threads)
+    for row in range(first_owned(a.rows, thread, threads), last, LANES):
+        if atomic_load_i32(load_i64(a.cancel)) != 0:
+            return
+        for first in range(0, a.columns, CHUNK):
+            chunk = min(CHUNK, a.columns - first)
+            weights = a.weights + row * a.row_bytes
+            pack_floats(panel, weights, a.row_bytes, a.rows - row, first, chunk, load8, element_bytes)
+            for token in range(0, tokens, 4):
+                values = tile_floats(panel, chunk, a.x + 4 * (token * a.columns + first), a.columns)
+                put_tile(a, panel + FLOAT_TILE_AT, row, token, tokens, values, first == 0)
+
+
+@kernel(MATMUL)
+def matmul_f32(thread, threads, pointer):
+    matmul_float(thread, threads, pointer, load_f32x8, 4)
+
+
+@kernel(MATMUL)
+def matmul_f16(thread, threads, pointer):
+    matmul_float(thread, threads, pointer, load_f16x8, 2)
+
+
+@kernel(MATMUL)
+def matmul_bf16(thread, threads, pointer):
+    matmul_float(thread, threads, pointer, load_bf16x8, 2)
+
+
+@kernel(MATMUL)
+def matmul_q4_0(thread, threads, pointer):
+    matmul(thread, threads, pointer, u.unpack_q4_0, products_u4, with_offset, 1, 18, 1)
+
+
+@kernel(MATMUL)
+def matmul_q4_1(thread, threads, pointer):
+    matmul(thread, threads, pointer, u.unpack_q4_1, products_u4, with_offset, 1, 20, 1)
+
+
+@kernel(MATMUL)
+def matmul_q5_0(thread, threads, pointer):
+    matmul(thread, threads, pointer, u.unpack_q5_0, products_u5, with_offset, 1, 22, 1)
+
+
+@kernel(MATMUL)
+def matmul_q5_1(thread, threads, pointer):
+    matmul(thread, threads, pointer, u.unpack_q5_1, products_u5, with_offset, 1, 24, 1)
+
+
+signed_offset = with_offset if u.SIGNED_BIAS else without_offset
+
+
+@kernel(MATMUL)
+def matmul_q8_0(thread, threads, pointer):
+    matmul(thread, threads, pointer, u.unpack_q8_0, products_s8, signed_offset, 1, 34, 1)
+
+
+@kernel(MATMUL)
+def matmul_q4_k(thread, threads, pointer):
+    matmul(thread, threads, pointer, u.unpack_q4_k, products_u4, with_offset, 1, 144, 8)
+
+
+@kernel(MATMUL)
+def matmul_q6_k(thread, threads, pointer):
+    matmul(thread, threads, pointer, u.unpack_q6_k, products_u6, with_offset, 2, 210, 8)
