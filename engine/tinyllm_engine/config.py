@@ -26,12 +26,15 @@ _REQUIRED: Any = object()
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """How positions become rotations. Scaling keys that the file lacks have llama.cpp's defaults.
+    """How positions become rotations, in the terms of the YaRN paper (arXiv:2309.00071) and with llama.cpp's defaults.
 
     dimension_count: values of a head that rotate, even
-    scaling_factor: >= 1 stretches the context; 1 when the file has none (or 0)
-    original_context_length: what the model was trained with; the model's own context length by default
-    ext_factor: share of YaRN's extrapolation, None when the file does not say
+    scaling_type: none, linear, yarn or longrope; without a key linear (with factor 1, which changes nothing)
+    scaling_factor: by how much the context is stretched; 1 where there is no scaling
+    original_context_length: what the model was trained with before stretching, by default its context length
+    ext_factor: share of extrapolation: 1 for yarn, else 0
+    beta_fast, beta_slow: where YaRN's ramp begins and ends, in rotations over the original context. The reference reads
+        the keys for these three in grok files alone; elsewhere a file's `yarn_*` keys change nothing
     """
 
     dimension_count: int
@@ -40,17 +43,18 @@ class RopeConfig:
     scaling_factor: float
     original_context_length: int
     attn_factor: float
-    ext_factor: float | None
-    beta_fast: float
-    beta_slow: float
+    ext_factor: float
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
 
 
 @dataclass(frozen=True)
 class ModelConfig:
     """Hyperparameters under the names of their keys, `{architecture}.` and `attention.` left out.
 
-    One entry per block: feed_forward_length, head_count, head_count_kv. None where the file has no such key and no
-    default exists; what an architecture needs or ignores is the architecture's to say.
+    One entry per block: feed_forward_length, head_count, head_count_kv; 0 in blocks without a feed-forward network or
+    attention. None where the file has no such key and no default exists (scales and softcaps: or where it says 0, which
+    means off). What an architecture needs or ignores is the architecture's to say.
     """
 
     architecture: str
@@ -105,12 +109,12 @@ class ModelConfig:
             expert_count=experts,
             expert_used_count=_experts_used(keys, experts),
             sliding_window=keys.integer("attention.sliding_window", 0, MAX_LENGTH, default=0),
-            attn_logit_softcapping=keys.positive("attn_logit_softcapping"),
-            final_logit_softcapping=keys.positive("final_logit_softcapping"),
-            embedding_scale=keys.positive("embedding_scale"),
-            residual_scale=keys.positive("residual_scale"),
-            attention_scale=keys.positive("attention.scale"),
-            logit_scale=keys.positive("logit_scale"),
+            attn_logit_softcapping=keys.scale("attn_logit_softcapping"),
+            final_logit_softcapping=keys.scale("final_logit_softcapping"),
+            embedding_scale=keys.scale("embedding_scale"),
+            residual_scale=keys.scale("residual_scale"),
+            attention_scale=keys.scale("attention.scale"),
+            logit_scale=keys.scale("logit_scale"),
         )
 
 
@@ -176,6 +180,17 @@ class _Keys:
             self.fail(self.get(name)[0], "a number above 0", value)
         return value
 
+    def positive_or(self, name: str, default: float) -> float:
+        value = self.positive(name)
+        return default if value is None else value
+
+    def scale(self, name: str) -> float | None:
+        """A number of 0 or more, where 0 means the same as no key: switched off."""
+        value = self.number(name)
+        if value is not None and value < 0:
+            self.fail(self.get(name)[0], "a number of 0 or more", value)
+        return value or None
+
 
 def _describe(value: Any) -> str:
     if value is None:
@@ -202,12 +217,13 @@ def _head_length(keys: _Keys, name: str, embedding: int, heads: tuple[int, ...])
 
 
 def _key_value_heads(keys: _Keys, heads: tuple[int, ...]) -> tuple[int, ...]:
+    key, value = keys.get("attention.head_count_kv")
+    if type(value) is int and any(heads):
+        keys.check_integer(key, value, 1, MAX_HEADS)
     counts = keys.per_block("attention.head_count_kv", len(heads), MAX_HEADS, default=heads)
     for block, (query, shared) in enumerate(zip(heads, counts, strict=True)):
         if shared and query % shared:
-            keys.fail(
-                keys.get("attention.head_count_kv")[0], f"a divisor of head_count {query} in block {block}", shared
-            )
+            keys.fail(key, f"a divisor of head_count {query} in block {block}", shared)
     return counts
 
 
@@ -231,24 +247,20 @@ def _experts_used(keys: _Keys, experts: int) -> int:
 
 def _rope(keys: _Keys, head_length: int, context: int) -> RopeConfig:
     key, value = keys.get("rope.dimension_count")
-    dimensions = head_length if value is None else keys.check_integer(key, value, 0, head_length)
+    dimensions = head_length
+    if value is not None and head_length:
+        dimensions = keys.check_integer(key, value, 0, head_length)
     if dimensions % 2:
         keys.fail(key, "an even number", dimensions)
-    base = keys.positive("rope.freq_base")
-    original = keys.integer("rope.scaling.original_context_length", 0, MAX_LENGTH, default=0)
-    attn_factor = keys.positive("rope.scaling.attn_factor")
-    beta_fast = keys.positive("rope.scaling.yarn_beta_fast")
-    beta_slow = keys.positive("rope.scaling.yarn_beta_slow")
+    kind = _scaling_type(keys)
     return RopeConfig(
         dimension_count=dimensions,
-        freq_base=10000.0 if base is None else base,
-        scaling_type=_scaling_type(keys),
-        scaling_factor=_scaling_factor(keys),
-        original_context_length=original or context,
-        attn_factor=1.0 if attn_factor is None else attn_factor,
-        ext_factor=keys.number("rope.scaling.yarn_ext_factor"),
-        beta_fast=32.0 if beta_fast is None else beta_fast,
-        beta_slow=1.0 if beta_slow is None else beta_slow,
+        freq_base=keys.positive_or("rope.freq_base", 10000.0),
+        scaling_type=kind,
+        scaling_factor=1.0 if kind == "none" else _scaling_factor(keys),
+        original_context_length=keys.integer("rope.scaling.original_context_length", 0, MAX_LENGTH, 0) or context,
+        attn_factor=keys.positive_or("rope.scaling.attn_factor", 1.0),
+        ext_factor=1.0 if kind == "yarn" else 0.0,
     )
 
 
@@ -267,10 +279,5 @@ def _scaling_type(keys: _Keys) -> str:
 
 
 def _scaling_factor(keys: _Keys) -> float:
-    for name in ("rope.scaling.factor", "rope.scale_linear"):
-        value = keys.number(name)
-        if value is not None and value < 0:
-            keys.fail(keys.get(name)[0], "0 or more", value)
-        if value:
-            return value
-    return 1.0
+    _, value = keys.get("rope.scaling.factor")
+    return keys.scale("rope.scaling.factor" if value is not None else "rope.scale_linear") or 1.0

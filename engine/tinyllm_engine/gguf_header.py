@@ -154,26 +154,49 @@ class _Reader:
         self.need(length, field)
         start = self.position
         self.position += length
-        return str(self.data[start : self.position], "utf-8", "surrogateescape")
+        return self._text(start, self.position)
 
     def strings(self, count: int, field: str) -> list[str]:
-        """A quarter of a million strings is common, so this loop is kept tight."""
+        """`count` strings. A quarter of a million is common, so Python only walks the lengths; one decode does the rest."""
+        start = self.position
+        at = self._string_offsets(count, field)
+        packed = np.frombuffer(bytearray(self.data[start : self.position]), np.uint8)
+        lengths = np.array(at, np.int64)[:, None] - start + np.arange(8)  # [count, 8]: where the length's bytes are
+        packed[lengths] = 0
+        if packed.size - np.count_nonzero(packed) > lengths.size:  # a string holds a zero: they cannot separate
+            ends = [*at[1:], self.position]
+            return [self._text(first + 8, last) for first, last in zip(at, ends, strict=True)]
+        return self._decode(packed.tobytes()).split("\0" * 8)[1:] if count else []
+
+    def _string_offsets(self, count: int, field: str) -> list[int]:
+        """Where each of the coming strings starts, length included; the position moves behind the last."""
         data, position, end = self.data, self.position, self.end
         length_at = struct.Struct("<Q").unpack_from
-        texts = []
-        append = texts.append
-        for i in range(count):
-            start = position + 8
-            if start > end:
-                self.position = position
-                self.need(8, f"{field}[{i}], length")
-            position = start + length_at(data, position)[0]
-            if position > end:
-                self.position = start
-                self.need(position - start, f"{field}[{i}]")
-            append(str(data[start:position], "utf-8", "surrogateescape"))
+        at: list[int] = []
+        append = at.append
+        try:
+            for _ in range(count):
+                append(position)
+                position += 8 + length_at(data, position)[0]
+        except struct.error:  # this length is behind the end of the data
+            position = end + 1
+        if position > end:
+            self._fail_in_strings(at, field)
         self.position = position
-        return texts
+        return at
+
+    def _fail_in_strings(self, at: list[int], field: str) -> NoReturn:
+        """Read again slowly, for the error of the first string that passes the end."""
+        for i, self.position in enumerate(at):
+            self.string(f"{field}[{i}]")
+        raise AssertionError("a string passed the end")
+
+    def _text(self, start: int, stop: int) -> str:
+        return self._decode(self.data[start:stop])
+
+    @staticmethod
+    def _decode(raw: bytes) -> str:
+        return str(raw, "utf-8", "surrogateescape")
 
     def bools(self, count: int, field: str) -> npt.NDArray[np.bool_]:
         values = self.numbers("<u1", count, field)

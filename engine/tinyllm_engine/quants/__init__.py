@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tinyllm_engine.quants import blocks32, kquants, plain
+from tinyllm_engine.quants import blocks32, codebook, kquants, lookup4, lowbit, plain
 from tinyllm_engine.quants.base import QuantType
 
-QUANT_TYPES: dict[int, QuantType] = {t.id: t for family in (plain, blocks32, kquants) for t in family.TYPES}
+_FAMILIES = (plain, blocks32, kquants, lookup4, codebook, lowbit)
+
+QUANT_TYPES: dict[int, QuantType] = {t.id: t for family in _FAMILIES for t in family.TYPES}
 
 __all__ = ["QUANT_TYPES", "QuantType"]

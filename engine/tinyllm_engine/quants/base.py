@@ -37,15 +37,6 @@ class QuantType:
     def __repr__(self) -> str:
         return f"<QuantType {self.name}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _by_id, (self.id,)
-
-
-def _by_id(type_id: int) -> QuantType:
-    from tinyllm_engine.quants import QUANT_TYPES
-
-    return QUANT_TYPES[type_id]
-
 
 def quant_type(
     type_id: int,
@@ -78,6 +69,12 @@ def quant_type(
 def nibbles(packed: Bytes) -> Bytes:
     """uint8 [..., k] -> uint8 [..., 2k]: all low nibbles, then all high ones."""
     return np.concatenate([packed & 15, packed >> 4], axis=-1)
+
+
+def bit_fields(packed: Bytes, bits: int) -> Bytes:
+    """uint8 [..., k] -> uint8 [..., 8 // bits, k]: the lowest `bits` bits of all bytes, then the next ones."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)[:, None]
+    return (packed[..., None, :] >> shifts) & np.uint8((1 << bits) - 1)
 
 
 def column(values: npt.NDArray[Any]) -> Floats:
