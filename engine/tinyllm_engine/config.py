@@ -16,6 +16,7 @@ from tinyllm_engine.gguf_header import shown
 MAX_BLOCKS = 4096
 MAX_LENGTH = 1 << 31
 MAX_HEADS = 1 << 16
+MAX_HEAD_LENGTH = 1 << 16
 MAX_VOCABULARY = 1 << 24
 MAX_EXPERTS = 1 << 14
 
@@ -207,13 +208,13 @@ def _describe(value: Any) -> str:
 def _head_length(keys: _Keys, name: str, embedding: int, heads: tuple[int, ...]) -> int:
     key, value = keys.get(name)
     if value is not None:
-        return keys.integer(name, 1, MAX_LENGTH)
-    first = max(heads)
-    if not first:
+        return keys.integer(name, 1, MAX_HEAD_LENGTH)
+    count = max(heads)
+    if not count:
         return 0
-    if embedding % first:
-        keys.fail(key, f"a head size, as embedding_length {embedding} is no multiple of head_count {first}", None)
-    return embedding // first
+    if embedding % count:
+        keys.fail(key, f"a head size, as embedding_length {embedding} is no multiple of head_count {count}", None)
+    return keys.check_integer(key, embedding // count, 1, MAX_HEAD_LENGTH)
 
 
 def _key_value_heads(keys: _Keys, heads: tuple[int, ...]) -> tuple[int, ...]:
@@ -228,20 +229,17 @@ def _key_value_heads(keys: _Keys, heads: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _vocab_size(keys: _Keys) -> int:
-    """Its own key, else the number of tokens."""
+    """The number of tokens, which the embedding has rows for; the key counts only in a file without tokens."""
     key, value = keys.get("vocab_size")
     tokens = keys.metadata.get("tokenizer.ggml.tokens")
-    if value is None and isinstance(tokens, list):
-        value = len(tokens)
-    return keys.check_integer(key, value, 1, MAX_VOCABULARY)
+    return keys.check_integer(key, len(tokens) if isinstance(tokens, list) else value, 1, MAX_VOCABULARY)
 
 
 def _experts_used(keys: _Keys, experts: int) -> int:
     used = keys.integer("expert_used_count", 0, MAX_EXPERTS, default=0)
     if used > experts or (experts and not used):
-        keys.fail(
-            keys.get("expert_used_count")[0], f"1 to expert_count {experts}" if experts else "0 without experts", used
-        )
+        expected = f"an integer from 1 to expert_count {experts}" if experts else "0, as there are no experts"
+        keys.fail(keys.get("expert_used_count")[0], expected, used)
     return used
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import os
 import re
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from tinyllm_engine.errors import GGUFError
 from tinyllm_engine.gguf_header import Header, parse_header, shown
 from tinyllm_engine.tensor import TensorView
 
-_READ_AHEAD_BYTES = 8 << 20
+_READ_AHEAD_BYTES = 16 << 20
+_SAMPLE_BYTES = 2 << 20
 _SPLIT_NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 Progress = Callable[[int, int], None]
@@ -30,7 +32,7 @@ class _Part:
     """One file of a model: the whole of it mapped read-only."""
 
     path: Path
-    file: BinaryIO
+    file: io.BufferedReader
     map: mmap.mmap
     header: Header
 
@@ -83,9 +85,9 @@ class GGUFFile:
 
     def close(self) -> None:
         """Let go of the file. Views that are still referenced stay valid; closing again does nothing."""
+        self.tensors = {}
         for part in self._parts:
             part.close()
-        self.tensors = {}
 
     def __enter__(self) -> GGUFFile:
         return self
@@ -215,21 +217,40 @@ def _split_key(part: _Part, key: str, default: int | None = None) -> int:
 
 
 def _read_through(part: _Part) -> Iterator[int]:
-    """Read the file once from start to end; yields the number of bytes read so far, 0 and all included.
+    """Read the file once from start to end; yields the number of bytes done so far, 0 and all included.
 
     Read, not touched through the mapping: a disk error is an exception here and would be a crash there.
     """
     yield 0
-    buffer = bytearray(_READ_AHEAD_BYTES)
+    buffer = memoryview(bytearray(_READ_AHEAD_BYTES))
     size = len(part.map)
-    if hasattr(mmap, "MADV_WILLNEED"):
-        part.map.madvise(mmap.MADV_WILLNEED)
+    for start in range(0, size, len(buffer)):
+        stop = min(start + len(buffer), size)
+        try:
+            if not _is_cached(part.file, start, stop):
+                _announce(part.map, stop, _READ_AHEAD_BYTES)
+                part.file.seek(start)
+                if part.file.readinto(buffer[: stop - start]) < stop - start:
+                    raise GGUFError(f"{_printable(part.path)}: has shrunk since it was opened, expected {size} bytes")
+        except OSError as error:
+            raise GGUFError(f"{_printable(part.path)}: cannot read: {_reason(error)}") from error
+        yield stop
+
+
+def _is_cached(file: io.BufferedReader, start: int, stop: int) -> bool:
+    """Whether samples of this stretch lie in the page cache; False where the system cannot tell."""
+    if not hasattr(os, "RWF_NOWAIT"):
+        return False
+    byte = bytearray(1)
     try:
-        part.file.seek(0)
-        for start in range(0, size, len(buffer)):
-            wanted = min(len(buffer), size - start)
-            if part.file.readinto(buffer) < wanted:
-                raise GGUFError(f"{_printable(part.path)}: has shrunk since it was opened, expected {size} bytes")
-            yield start + wanted
-    except OSError as error:
-        raise GGUFError(f"{_printable(part.path)}: cannot read: {_reason(error)}") from error
+        for offset in range(start, stop, _SAMPLE_BYTES):
+            os.preadv(file.fileno(), [byte], offset, os.RWF_NOWAIT)
+        return os.preadv(file.fileno(), [byte], stop - 1, os.RWF_NOWAIT) == 1
+    except OSError:  # EAGAIN: it would have to wait for the disk
+        return False
+
+
+def _announce(mapping: mmap.mmap, start: int, length: int) -> None:
+    """Let the system fetch the next stretch while this one is read."""
+    if hasattr(mmap, "MADV_WILLNEED") and start < len(mapping):
+        mapping.madvise(mmap.MADV_WILLNEED, start, length)

@@ -7,6 +7,7 @@ every tensor lies inside the file before a view of it can exist. The format is d
 from __future__ import annotations
 
 import math
+import mmap
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
@@ -38,6 +39,9 @@ _MIN_KEY_VALUE = 8 + 1 + 4 + 1
 _MIN_TENSOR_INFO = 8 + 1 + 4 + 4 + 8
 
 _REMOVED_TYPES = {4, 5, 31, 32, 33, 36, 37, 38}
+
+
+Buffer = bytes | mmap.mmap
 
 
 class ValueType(IntEnum):
@@ -98,7 +102,7 @@ def shown(text: str, limit: int = 80) -> str:
 class _Reader:
     """Reads values one after the other; whatever would pass the end is refused with the field's name."""
 
-    def __init__(self, data: Any, path: str) -> None:
+    def __init__(self, data: Buffer, path: str) -> None:
         self.data = data
         self.path = path
         self.position = 0
@@ -157,7 +161,7 @@ class _Reader:
         return self._text(start, self.position)
 
     def strings(self, count: int, field: str) -> list[str]:
-        """`count` strings. A quarter of a million is common, so Python only walks the lengths; one decode does the rest."""
+        """A quarter of a million is common, so Python only walks the lengths, and one decode does the rest."""
         start = self.position
         at = self._string_offsets(count, field)
         packed = np.frombuffer(bytearray(self.data[start : self.position]), np.uint8)
@@ -231,7 +235,7 @@ class _Reader:
         return self.bools(count, field) if kind is ValueType.BOOL else self.numbers(_NUMBERS[kind], count, field)
 
 
-def parse_header(data: Any, path: str) -> Header:
+def parse_header(data: Buffer, path: str) -> Header:
     """Read and check everything before the tensors' data.
 
     data: the whole file as bytes or a mapping; only the header is read, the length bounds the tensors

@@ -7,9 +7,8 @@ d is the scale, m the offset. In `qs`, byte j holds value j in its low and value
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from tinyllm_engine.quants.base import Blocks, Floats, column, nibbles, quant_type
+from tinyllm_engine.quants.base import Blocks, Bytes, Floats, column, nibbles, quant_type
 
 
 def _q4_0(b: Blocks) -> Floats:
@@ -20,10 +19,10 @@ def _q4_1(b: Blocks) -> Floats:
     return nibbles(b["qs"]).astype(np.float32) * column(b["d"]) + column(b["m"])
 
 
-def _five_bits(b: Blocks) -> npt.NDArray[np.uint8]:
+def _five_bits(b: Blocks) -> Bytes:
     """[n, 32] values 0...31."""
     high = np.unpackbits(b["qh"], axis=1, bitorder="little")
-    return nibbles(b["qs"]) | (high << 4)
+    return nibbles(b["qs"]) | high << np.uint8(4)
 
 
 def _q5_0(b: Blocks) -> Floats:

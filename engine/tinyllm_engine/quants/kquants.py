@@ -18,8 +18,8 @@ def _two_bits(qs: Bytes) -> Bytes:
 def _q2_k(b: Blocks) -> Floats:
     """Per 16 values one byte: scale in the low nibble, min in the high one."""
     q = _two_bits(b["qs"]).reshape(len(b), 16, 16)
-    scales = column(b["d"]) * (b["scales"] & 15)
-    mins = column(b["dmin"]) * (b["scales"] >> 4)
+    scales: Floats = column(b["d"]) * (b["scales"] & 15)
+    mins: Floats = column(b["dmin"]) * (b["scales"] >> 4)
     return scales[:, :, None] * q - mins[:, :, None]
 
 
@@ -63,7 +63,7 @@ def _q4_k(b: Blocks) -> Floats:
 def _q5_k(b: Blocks) -> Floats:
     """As Q4_K; the fifth bit of value i of sub-block k is bit k of qh[i]."""
     low = nibbles(b["qs"].reshape(len(b), 4, 32)).reshape(len(b), 8, 32)
-    return _scaled_with_min(b, low | (bit_fields(b["qh"], 1) << 4))
+    return _scaled_with_min(b, low | bit_fields(b["qh"], 1) << np.uint8(4))
 
 
 def _q6_k(b: Blocks) -> Floats:
