@@ -193,7 +193,11 @@ def _zero(vec):
 
 
 load_i8x16, load_i8x32, load_f32x8, load_i8w, load_f32w = (_load(v) for v in (I8X16, I8X32, F32X8, I8W, F32W))
-load_u8, load_i8, load_u16 = _scalar_load(types.uint8, I8), _scalar_load(types.int8, I8), _scalar_load(types.uint16, I16)
+load_u8, load_i8, load_u16 = (
+    _scalar_load(types.uint8, I8),
+    _scalar_load(types.int8, I8),
+    _scalar_load(types.uint16, I16),
+)
 load_i32, load_i64, load_f32 = (
     _scalar_load(types.int32, I32),
     _scalar_load(types.int64, I64),
@@ -279,6 +283,14 @@ def store_f16x8(builder, address, vector):
     builder.store(float_to_half(builder, vector), pointer(builder, address, ir.VectorType(I16, 8)), align=1)
 
 
+@operation(types.none, types.intp, types.float32)
+def store_half(builder, address, value):
+    """One float32 as f16, rounded to nearest even."""
+    vector = builder.insert_element(ir.Constant(llvm_type(F32X8), None), value, I32(0))
+    half = builder.extract_element(float_to_half(builder, vector), I32(0))
+    builder.store(half, pointer(builder, address, I16), align=1)
+
+
 def float_to_half(builder, vector):
     """<8 x float> -> <8 x i16> holding f16, nearest even; overflow becomes infinity."""
     lanes, word = 8, ir.VectorType(I32, 8)
@@ -297,9 +309,7 @@ def float_to_half(builder, vector):
     small = builder.bitcast(builder.fadd(builder.bitcast(body, llvm_type(F32X8)), magic), word)
     small = builder.sub(small, all_lanes(0x3F000000))
     odd = builder.and_(builder.lshr(body, all_lanes(13)), all_lanes(1))
-    normal = builder.lshr(
-        builder.add(builder.add(body, all_lanes((0xC8000FFF) - (1 << 32))), odd), all_lanes(13)
-    )
+    normal = builder.lshr(builder.add(builder.add(body, all_lanes((0xC8000FFF) - (1 << 32))), odd), all_lanes(13))
     is_small = builder.icmp_unsigned("<", body, all_lanes(0x38800000))
     is_large = builder.icmp_unsigned(">=", body, all_lanes(0x477FF000))
     is_nan = builder.icmp_unsigned(">", body, all_lanes(0x7F800000))
@@ -446,13 +456,27 @@ def _exponential(builder, x, lanes):
     p = builder.fadd(fused(builder.fmul(r, r), p, r), constant(1.0))
     exponent = builder.add(builder.fptosi(n, word), ir.Constant(word, [127] * lanes))
     scale = builder.bitcast(builder.shl(exponent, ir.Constant(word, [23] * lanes)), wide)
-    return builder.fmul(p, scale)
+    vanishes = builder.fcmp_ordered("<=", x, constant(-87.33654))
+    return builder.select(vanishes, constant(0.0), builder.fmul(p, scale))
 
 
 @operation(F32X8, F32X8)
 def exp(builder, vector):
-    """e**x to about 1 unit in the last place; below -87.3 it stays at the smallest normal number."""
+    """e**x to about 1 unit in the last place; 0 where that would not be a normal number."""
     return _exponential(builder, vector, 8)
+
+
+@operation(F32X8, F32X8, types.int64)
+def keep_first(builder, vector, count):
+    """The first `count` lanes; minus infinity in the others."""
+    lane = ir.Constant(ir.VectorType(I64, 8), list(range(8)))
+    inside = builder.icmp_signed("<", lane, spread(builder, count, 8))
+    return builder.select(inside, vector, ir.Constant(vector.type, [float("-inf")] * 8))
+
+
+@operation(types.float32, F32X8)
+def first_lane(builder, vector):
+    return builder.extract_element(vector, I32(0))
 
 
 @operation(F32X8, F32X8, F32X8)
@@ -528,12 +552,13 @@ def transpose_store(builder, address, stride, vector):
 
 @intrinsic
 def codes_to_f32(typingctx, codes, quarter):
-    """Bytes 8 * quarter ... of a block as 8 float32 lanes; `quarter` is a literal 0..3. Codes are read as signed."""
+    """Bytes 8 * quarter ... of a block as 8 float32 lanes; `quarter` is a literal 0..3."""
     which = quarter.literal_value
 
     def codegen(context, builder, signature, args):
         part = lanes_of(builder, args[0], range(8 * which, 8 * which + 8))
-        return builder.sitofp(builder.sext(part, ir.VectorType(I32, 8)), llvm_type(F32X8))
+        extend = builder.zext if VNNI else builder.sext  # see SIGNED_BIAS; codes up to 127 are the same either way
+        return builder.sitofp(extend(part, ir.VectorType(I32, 8)), llvm_type(F32X8))
 
     return F32X8(codes, quarter), codegen
 

@@ -9,7 +9,6 @@ the batch runs over it, four rows at a time. So a weight is unpacked once for up
     floats   float32 [k][lane]                 for weights that are floats themselves
 """
 
-import numpy as np
 from numba import types
 from numba.extending import overload
 
@@ -20,6 +19,7 @@ from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.simd import (
     LANES,
     add,
+    atomic_load_i32,
     dot_s8,
     fma,
     load_bf16x8,
@@ -29,7 +29,6 @@ from tinyllm_engine.simd import (
     load_f32x8,
     load_i8w,
     load_i64,
-    atomic_load_i32,
     mul,
     narrow_dot,
     scatter_words,

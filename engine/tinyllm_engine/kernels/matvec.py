@@ -7,7 +7,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from tinyllm_engine.jit import inlined, kernel, native, record
+from tinyllm_engine.jit import inlined, kernel, record
 from tinyllm_engine.kernels import unpack as u
 from tinyllm_engine.kernels.arguments import MATMUL
 from tinyllm_engine.kernels.partition import first_owned

@@ -21,6 +21,7 @@ from tinyllm_engine.sampling import F32_MAX, GREEDY_BELOW, Sampler, SamplingPara
 BLOCK = 64  # scores under one peak
 HEAD = 256  # candidates that top-p without top-k tries first
 F32, I32, U64 = np.float32, np.int32, np.uint64
+HIGHEST_32 = F32(F32_MAX)
 
 native = njit(nogil=True, error_model="numpy")
 # The sums and maxima over the vocabulary may take any order, so that they become vectors.
@@ -72,7 +73,7 @@ class NativeSampler(Sampler):
 
 
 @njit(nogil=True, error_model="numpy", cache=CACHE_FOLDER is not None)
-def sample(logits, shared, seed, index, recent, scratch):  # type: ignore[no-untyped-def]
+def sample(logits, shared, seed, index, recent, scratch):
     """Returns (id, log of its probability before penalties, crops and temperature), or (-bad, 0.0).
 
     logits float32 [v]; shared SHARED_DTYPE [1]; seed, index uint64: the index-th draw of that seed; recent int32 [any]:
@@ -80,8 +81,9 @@ def sample(logits, shared, seed, index, recent, scratch):  # type: ignore[no-unt
     are not finite.
     """
     params = shared[0]
-    if not all_finite(logits):
-        return -count_non_finite(logits), 0.0
+    bad = count_non_finite(logits)
+    if bad > 0:
+        return -bad, 0.0
     highest = find_peaks(logits, scratch.peaks)
     total = sum_exp(logits, highest)
     scores, top = logits, highest
@@ -92,56 +94,55 @@ def sample(logits, shared, seed, index, recent, scratch):  # type: ignore[no-unt
         choice = first_of(scores, top, scratch.peaks)  # no other crop can remove the highest score
     else:
         count = survivors(scores, top, params, scratch)
-        choice = np.int64(scratch.ids[draw(count, params.temperature, uniform(seed, index), scratch)])
+        drawn = draw(scratch.value, count, params.temperature, uniform(seed, index), scratch.weight)
+        choice = np.int64(scratch.ids[drawn])
     return choice, np.float64(logits[choice]) - np.float64(highest) - math.log(total)
 
 
 # --- passes over the whole vocabulary ---------------------------------------------------------------------------------
 
 
-@vectors
-def all_finite(logits):  # type: ignore[no-untyped-def]
-    zero = F32(0)
-    for i in range(logits.size):
-        zero += logits[i] - logits[i]  # NaN for infinities too
-    return zero == 0
-
-
 @native
-def count_non_finite(logits):  # type: ignore[no-untyped-def]
+def count_non_finite(logits):
     bad = 0
-    for logit in logits:
-        bad += not math.isfinite(logit)
+    for i in range(logits.size):
+        bad += not abs(logits[i]) <= HIGHEST_32
     return bad
 
 
 @finite_vectors
-def find_peaks(scores, peaks):  # type: ignore[no-untyped-def]
+def find_peaks(scores, peaks):
     """Fills peaks with the highest score of each block; returns the highest of all."""
     highest = F32(-np.inf)
-    for block in range(peaks.size):
+    for block in range(scores.size // BLOCK):
         peak = F32(-np.inf)
-        for i in range(block * BLOCK, min((block + 1) * BLOCK, scores.size)):
+        for i in range(block * BLOCK, block * BLOCK + BLOCK):  # a fixed length: unrolled into vectors
             peak = max(peak, scores[i])
         peaks[block] = peak
+        highest = max(highest, peak)
+    if scores.size % BLOCK:
+        peak = F32(-np.inf)
+        for i in range(scores.size // BLOCK * BLOCK, scores.size):
+            peak = max(peak, scores[i])
+        peaks[-1] = peak
         highest = max(highest, peak)
     return highest
 
 
 @vectors
-def sum_exp(scores, highest):  # type: ignore[no-untyped-def]
+def sum_exp(scores, highest):
     """Sum of e^(score - highest), to 1e-6 of it."""
     total = 0.0
     for start in range(0, scores.size, BLOCK):
         part = F32(0)
         for i in range(start, min(start + BLOCK, scores.size)):
             part += exp32(scores[i] - highest)
-        total += part
+        total += np.float64(part)
     return total
 
 
 @vectors
-def sum_of(weight, count):  # type: ignore[no-untyped-def]
+def sum_of(weight, count):
     total = 0.0
     for j in range(count):
         total += weight[j]
@@ -149,7 +150,7 @@ def sum_of(weight, count):  # type: ignore[no-untyped-def]
 
 
 @vectors
-def sum_exp64(scores, highest):  # type: ignore[no-untyped-def]
+def sum_exp64(scores, highest):
     """Sum of e^(score - highest) as exact as NumPy's: what decides a crop must not differ."""
     total = 0.0
     for i in range(scores.size):
@@ -158,7 +159,7 @@ def sum_exp64(scores, highest):  # type: ignore[no-untyped-def]
 
 
 @native
-def first_of(scores, top, peaks):  # type: ignore[no-untyped-def]
+def first_of(scores, top, peaks):
     """The lowest id that has the score `top`, the highest of all."""
     block = 0
     while peaks[block] < top:
@@ -170,7 +171,7 @@ def first_of(scores, top, peaks):  # type: ignore[no-untyped-def]
 
 
 @native
-def penalize(logits, params, recent, scratch):  # type: ignore[no-untyped-def]
+def penalize(logits, params, recent, scratch):
     """Fills scratch.scores with penalized logits; returns False, leaving it alone, where no penalty is in force."""
     repeat, presence, frequency = params.repeat_penalty, params.presence_penalty, params.frequency_penalty
     last_n = params.repeat_last_n
@@ -178,7 +179,8 @@ def penalize(logits, params, recent, scratch):  # type: ignore[no-untyped-def]
         return False
     scores, counts = scratch.scores, scratch.counts
     window = recent[max(0, recent.size - last_n) :] if last_n > 0 else recent
-    scores[:] = logits
+    for i in range(scores.size):
+        scores[i] = logits[i]
     for token in window:
         if 0 <= token < scores.size:
             counts[token] += 1
@@ -196,63 +198,65 @@ def penalize(logits, params, recent, scratch):  # type: ignore[no-untyped-def]
 
 
 @native
-def survivors(scores, top, params, scratch):  # type: ignore[no-untyped-def]
+def survivors(scores, top, params, scratch):
     """Puts what top-k, typical, top-p and min-p leave into scratch.ids and .value; returns how many. Never none.
 
     `top` is the highest score.
     """
-    value, weight, surprise = scratch.value, scratch.weight, scratch.surprise
-    typical, nucleus = params.typical_p < 1, params.top_p < 1
+    peaks, ids, value, weight = scratch.peaks, scratch.ids, scratch.value, scratch.weight
+    typical, nucleus, k = params.typical_p < 1, params.top_p < 1, params.top_k
+    everything = np.float64(-np.inf)
     mass = 0.0  # of all scores, where they are more than the candidates that top-p looks at
-    if 0 < params.top_k < scores.size:
-        count = gather(scores, peak_bound(params.top_k, scratch), scratch)
-        weight[:count] = 1
-        count = keep_heaviest(value, count, np.float64(params.top_k), False, scratch)
+    if 0 < k < scores.size:
+        count = gather(scores, peaks, peak_bound(k, scratch), ids, value)
+        fill(weight, count, 1.0)
+        count = keep_heaviest(value, count, np.float64(k), scratch)
     elif nucleus and not typical:
         mass = sum_exp64(scores, top)
-        count = gather(scores, peak_bound(HEAD, scratch), scratch)
-        if weigh(count, np.float64(top), 1.0, scratch) <= params.top_p * mass:
-            count = gather(scores, -np.inf, scratch)
+        count = gather(scores, peaks, peak_bound(np.int64(HEAD), scratch), ids, value)
+        if weigh(value, count, 1.0, weight) <= params.top_p * mass:
+            count = gather(scores, peaks, everything, ids, value)
     elif params.min_p > 0 and not typical:
-        count = gather(scores, np.float64(top) + math.log(params.min_p) - 1e-3, scratch)
+        count = gather(scores, peaks, np.float64(top) + math.log(params.min_p) - 1e-3, ids, value)
     else:
-        count = gather(scores, -np.inf, scratch)
+        count = gather(scores, peaks, everything, ids, value)
 
     if typical:
-        highest = highest_of(value, count)
-        total = weigh(count, highest, 1.0, scratch)
-        log_total, entropy = math.log(total), 0.0
+        total = weigh(value, count, 1.0, weight)
+        log_total = math.log(total) + highest_of(value, count)
+        entropy = 0.0
         for j in range(count):
-            entropy -= weight[j] * (value[j] - highest - log_total)
+            entropy -= weight[j] * (value[j] - log_total)
         entropy /= total
         for j in range(count):
-            surprise[j] = -abs(-(value[j] - highest - log_total) - entropy)
-        count = keep_heaviest(surprise, count, params.typical_p * total, True, scratch)
+            scratch.surprise[j] = -abs(log_total - value[j] - entropy)
+        # that much is to be exceeded, not only reached
+        count = keep_heaviest(scratch.surprise, count, np.nextafter(params.typical_p * total, np.inf), scratch)
     if nucleus:
-        total = weigh(count, highest_of(value, count), 1.0, scratch)
-        count = keep_heaviest(value, count, params.top_p * max(mass, total), False, scratch)
+        total = weigh(value, count, 1.0, weight)
+        count = keep_heaviest(value, count, params.top_p * max(mass, total), scratch)
     if params.min_p > 0:
         bound = math.log(params.min_p)
         highest = highest_of(value, count)
         kept = 0
         for j in range(count):
             if value[j] - highest >= bound:
-                kept = put(kept, j, scratch)
+                ids[kept], value[kept] = ids[j], value[j]
+                kept += 1
         count = kept
     return count
 
 
 @native
-def draw(count, temperature, u, scratch):  # type: ignore[no-untyped-def]
+def draw(value, count, temperature, u, weight):
     """Index of a candidate: the first highest at temperature 0, else softmax(value / temperature) at u in [0, 1)."""
-    value, weight = scratch.value, scratch.weight
-    highest = highest_of(value, count)
     if temperature < GREEDY_BELOW:
+        highest = highest_of(value, count)
         j = 0
         while value[j] < highest:
             j += 1
         return j
-    target = u * weigh(count, highest, temperature, scratch)
+    target = u * weigh(value, count, temperature, weight)
     reached = 0.0
     for j in range(count):
         reached += weight[j]
@@ -262,20 +266,21 @@ def draw(count, temperature, u, scratch):  # type: ignore[no-untyped-def]
 
 
 @native
-def peak_bound(k, scratch):  # type: ignore[no-untyped-def]
+def peak_bound(k, scratch):
     """A score that at least k scores reach: the k-th highest peak; -inf where there are fewer peaks."""
-    peaks = scratch.peaks
+    peaks, value = scratch.peaks, scratch.value
     if k >= peaks.size:
-        return -np.inf
-    scratch.weight[: peaks.size] = 1
-    count = heaviest(peaks, peaks.size, np.float64(k), False, scratch)
-    return np.float64(peaks[scratch.order[count - 1]])
+        return np.float64(-np.inf)
+    for j in range(peaks.size):
+        value[j] = peaks[j]
+    fill(scratch.weight, peaks.size, 1.0)
+    count = heaviest(value, scratch.weight, peaks.size, np.float64(k), scratch.order)
+    return value[scratch.order[count - 1]]
 
 
 @native
-def gather(scores, bound, scratch):  # type: ignore[no-untyped-def]
+def gather(scores, peaks, bound, ids, value):
     """Makes all scores of at least `bound` candidates; returns how many."""
-    peaks, ids, value = scratch.peaks, scratch.ids, scratch.value
     count = 0
     for block in range(peaks.size):
         if peaks[block] >= bound:
@@ -288,54 +293,51 @@ def gather(scores, bound, scratch):  # type: ignore[no-untyped-def]
 
 
 @native
-def weigh(count, highest, temperature, scratch):  # type: ignore[no-untyped-def]
-    """Fills weight with e^((value - highest) / temperature) of the candidates; returns its sum."""
-    value, weight = scratch.value, scratch.weight
+def weigh(value, count, temperature, weight):
+    """Fills weight with e^((value - highest) / temperature); returns its sum."""
+    highest = highest_of(value, count)
     for j in range(count):
         weight[j] = exp((value[j] - highest) / temperature)
     return sum_of(weight, count)
 
 
 @native
-def highest_of(value, count):  # type: ignore[no-untyped-def]
+def highest_of(value, count):
     highest = value[0]
     for j in range(1, count):
-        highest = max(highest, value[j])
+        highest = value[j] if value[j] > highest else highest
     return highest
 
 
 @native
-def put(to, source, scratch):  # type: ignore[no-untyped-def]
-    """Moves a candidate to the place `to` (<= source); returns the place after it."""
-    scratch.ids[to] = scratch.ids[source]
-    scratch.value[to] = scratch.value[source]
-    return to + 1
+def fill(array, count, value):
+    for j in range(count):
+        array[j] = value
 
 
 @native
-def keep_heaviest(key, count, target, beyond, scratch):  # type: ignore[no-untyped-def]
-    """Leaves the fewest candidates of highest key whose weights reach (`beyond`: exceed) target; returns how many."""
-    kept = heaviest(key, count, target, beyond, scratch)
+def keep_heaviest(key, count, target, scratch):
+    """Leaves the fewest candidates of highest key whose weights together reach the target; returns how many."""
+    kept = heaviest(key, scratch.weight, count, target, scratch.order)
     if kept == count:
         return count
-    last = scratch.order[kept - 1]
+    ids, value, last = scratch.ids, scratch.value, scratch.order[kept - 1]
     bound = key[last]
     to = 0
     for j in range(count):
-        above = key[j] > bound or (key[j] == bound and j <= last)  # before put: key may be the array it writes to
-        if above:
-            to = put(to, j, scratch)
+        if key[j] > bound or (key[j] == bound and j <= last):
+            ids[to], value[to] = ids[j], value[j]
+            to += 1
     return to
 
 
 @native
-def heaviest(key, count, target, beyond, scratch):  # type: ignore[no-untyped-def]
-    """Quickselect by weight: orders candidates so that the first n are those of highest key (of equals the first) and
-    the n-th is the lowest of them, n being the smallest number whose weights reach (`beyond`: exceed) target.
+def heaviest(key, weight, count, target, order):
+    """Quickselect by weight: fills order so that its first n indices are those of the highest keys (of equals the
+    first) and the n-th is the last among them, n being the smallest number whose weights together reach the target.
 
     Returns n. If even all do not reach it, n is `count` and the order means nothing.
     """
-    weight, order = scratch.weight, scratch.order
     for j in range(count):
         order[j] = j
     low, high, missing = 0, count, target  # the n-th is in order[low:high], where `missing` is still to be taken
@@ -353,26 +355,25 @@ def heaviest(key, count, target, beyond, scratch):  # type: ignore[no-untyped-de
                 taken += weight[j]
         order[high - 1] = order[above]
         order[above] = pivot
-        with_pivot = taken + weight[pivot]
-        if above > low and (taken > missing or (taken == missing and not beyond)):
+        if taken >= missing and above > low:
             high = above
-        elif with_pivot > missing or (with_pivot == missing and not beyond):
+        elif taken + weight[pivot] >= missing:
             return above + 1
         else:
-            missing -= with_pivot
+            missing -= taken + weight[pivot]
             low = above + 1
     return min(low + 1, count)
 
 
 @native
-def uniform(seed, index):  # type: ignore[no-untyped-def]
+def uniform(seed, index):
     """The index-th random number of a seed, in [0, 1), as in `sampling.uniform`."""
     z = mix(seed) + (index + U64(1)) * U64(0x9E3779B97F4A7C15)
     return np.float64(mix(z) >> U64(11)) * 2.0**-53
 
 
 @native
-def mix(z):  # type: ignore[no-untyped-def]
+def mix(z):
     z = (z ^ (z >> U64(30))) * U64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> U64(27))) * U64(0x94D049BB133111EB)
     return z ^ (z >> U64(31))
@@ -380,9 +381,9 @@ def mix(z):  # type: ignore[no-untyped-def]
 
 # --- e^x without a branch or a table, so that loops over it become vectors --------------------------------------------
 
-# x = n ln 2 + r with |r| <= ln(2) / 2. Adding and subtracting ROUND (1.5 * 2^52 or 2^23) rounds to a whole n, and the low
-# bits of the sum are n, ready to be added to the exponent of e^r. ln 2 comes in two parts, the first with few bits, so
-# that n times it is exact.
+# x = n ln 2 + r with |r| <= ln(2) / 2. Adding and subtracting ROUND (1.5 * 2^52 or 2^23) rounds to a whole n, and the
+# low bits of the sum are n, ready to be added to the exponent of e^r. ln 2 comes in two parts, the first with few bits,
+# so that n times it is exact.
 LOG2_E, ROUND = 1.4426950408889634, 6755399441055744.0
 LN_2_HIGH, LN_2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 LOG2_E_32, ROUND_32, LN_2_HIGH_32, LN_2_LOW_32 = F32(LOG2_E), F32(12582912), F32(0.693359375), F32(-2.12194440e-4)
@@ -390,7 +391,7 @@ LOWEST_32, C0, C2, C3, C4, C5, C6 = F32(-87), F32(1), F32(1 / 2), F32(1 / 6), F3
 
 
 @fused
-def exp(x):  # type: ignore[no-untyped-def]
+def exp(x):
     """e^x for a double x <= 0, to about one unit in the last place."""
     x = max(x, -708.0)
     shifted = x * LOG2_E + ROUND
@@ -414,7 +415,7 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 
 @fused
-def exp32(x):  # type: ignore[no-untyped-def]
+def exp32(x):
     """e^x for a float32 x <= 0, to about 2e-7 of it."""
     x = max(x, LOWEST_32)
     shifted = x * LOG2_E_32 + ROUND_32

@@ -1,0 +1,409 @@
+"""Attention over the paged cache, with a softmax that runs along: no buffer of heads x context anywhere.
+
+Four queries at a time meet one page of 64 keys. Scores are computed for 16 keys at once (K lies transposed in its page),
+then the page's values are added, weighted, into the four running sums; each query keeps its maximum score, the sum of
+its weights and the weighted sum of values, and the earlier ones are rescaled when the maximum grows.
+
+Decode splits (head of K and V, run of pages) over the threads; the runs are the same for any number of threads and are
+merged in order. Prefill splits (16 batch rows, head of K and V) and skips what the causal mask hides.
+"""
+
+import numpy as np
+
+from tinyllm_engine.jit import inlined, kernel, layout, native, record
+from tinyllm_engine.simd import (
+    add,
+    atomic_load_i32,
+    exp,
+    first_lane,
+    fma,
+    horizontal_max,
+    horizontal_sum,
+    keep_first,
+    load_f16x8,
+    load_f32,
+    load_f32x8,
+    load_i64,
+    maximum,
+    mul,
+    splat_at_f32x8,
+    splat_f32x8,
+    store,
+    store_f32,
+    sub,
+    zero_f32x8,
+)
+
+PAGE = 64
+TILE_ROWS = 16  # batch rows that share the unpacking of a page
+SHORT_PAGES, LONG_RUN = 8, 4  # up to 8 pages a run is one page, past that four (256 keys)
+MINUS_INFINITY = np.float32(-np.inf)
+
+ATTEND = layout(
+    "q",  # float32 [count, heads, k_size], already rotated
+    "heads",
+    "kv_heads",
+    "k_size",
+    "v_size",
+    "scale:f",
+    "k_pages",  # page p, head h: [k_size][64]
+    "v_pages",  # page p, head h: [64][v_size]
+    "k_page_bytes",
+    "v_page_bytes",
+    "positions",  # int64 [count]
+    "tables",  # int64 [count]: address of the row's page table
+    "count",
+    "cancel",
+    "parts",  # decode: float32 [heads][runs][2 + v_size]: maximum, sum of weights, weighted values
+    "scratch",
+    "scratch_bytes",
+    "out",  # float32 [count, heads, v_size]
+)
+
+
+def max_runs(context_length: int) -> int:
+    """Runs that a sequence of this length can have."""
+    pages = -(-context_length // PAGE)
+    return max(SHORT_PAGES, -(-pages // LONG_RUN))
+
+
+def scratch_floats(heads: int, kv_heads: int, k_size: int, v_size: int) -> int:
+    """float32 values of scratch memory a thread needs: a page of K, one of V, scores, and the state of each query."""
+    queries = max(4, TILE_ROWS * (heads // kv_heads))
+    return PAGE * (k_size + v_size) + 4 * PAGE + queries * (v_size + 2) + 64
+
+
+@inlined
+def run_pages(position):
+    """Pages in a run, and the number of runs, for a row at this position."""
+    pages = position // PAGE + 1
+    run = 1 if pages <= SHORT_PAGES else LONG_RUN
+    return run, (pages + run - 1) // run
+
+
+@inlined
+def scores4(q0, q1, q2, q3, keys, size, scale, load8, element_bytes, scores):
+    """scores[t][key] = scale * q_t . k for 4 queries and the 64 keys of a page."""
+    factor = splat_f32x8(scale)
+    for key in range(0, PAGE, 16):
+        a0, a1, b0, b1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        c0, c1, d0, d1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        for i in range(size):
+            at = keys + (i * PAGE + key) * element_bytes
+            k0, k1 = load8(at), load8(at + 8 * element_bytes)
+            q = splat_at_f32x8(q0 + 4 * i)
+            a0, a1 = fma(k0, q, a0), fma(k1, q, a1)
+            q = splat_at_f32x8(q1 + 4 * i)
+            b0, b1 = fma(k0, q, b0), fma(k1, q, b1)
+            q = splat_at_f32x8(q2 + 4 * i)
+            c0, c1 = fma(k0, q, c0), fma(k1, q, c1)
+            q = splat_at_f32x8(q3 + 4 * i)
+            d0, d1 = fma(k0, q, d0), fma(k1, q, d1)
+        out = scores + 4 * key
+        store(out, mul(a0, factor))
+        store(out + 32, mul(a1, factor))
+        store(out + 4 * PAGE, mul(b0, factor))
+        store(out + 4 * PAGE + 32, mul(b1, factor))
+        store(out + 8 * PAGE, mul(c0, factor))
+        store(out + 8 * PAGE + 32, mul(c1, factor))
+        store(out + 12 * PAGE, mul(d0, factor))
+        store(out + 12 * PAGE + 32, mul(d1, factor))
+
+
+@inlined
+def scores1(q, keys, size, scale, load8, element_bytes, scores):
+    """The same for one query."""
+    factor = splat_f32x8(scale)
+    for key in range(0, PAGE, 32):
+        s0, s1, s2, s3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        for i in range(size):
+            at = keys + (i * PAGE + key) * element_bytes
+            element = splat_at_f32x8(q + 4 * i)
+            s0 = fma(load8(at), element, s0)
+            s1 = fma(load8(at + 8 * element_bytes), element, s1)
+            s2 = fma(load8(at + 16 * element_bytes), element, s2)
+            s3 = fma(load8(at + 24 * element_bytes), element, s3)
+        out = scores + 4 * key
+        store(out, mul(s0, factor))
+        store(out + 32, mul(s1, factor))
+        store(out + 64, mul(s2, factor))
+        store(out + 96, mul(s3, factor))
+
+
+@native
+def softmax_page(scores, visible, state):
+    """Turns the scores of one query into weights and folds them into its (maximum, sum).
+
+    Returns the factor by which the query's earlier values shrink. Keys from `visible` on get weight 0.
+    """
+    old = load_f32(state)
+    if visible <= 0:
+        for key in range(0, PAGE, 8):
+            store(scores + 4 * key, zero_f32x8())
+        return np.float32(1.0)
+    top = splat_f32x8(MINUS_INFINITY)
+    for key in range(0, PAGE, 8):
+        s = load_f32x8(scores + 4 * key)
+        if visible < PAGE:
+            s = keep_first(s, visible - key)
+            store(scores + 4 * key, s)
+        top = maximum(top, s)
+    new = max(old, horizontal_max(top))
+    shift, total = splat_f32x8(new), zero_f32x8()
+    for key in range(0, PAGE, 8):
+        weight = exp(sub(load_f32x8(scores + 4 * key), shift))
+        store(scores + 4 * key, weight)
+        total = add(total, weight)
+    factor = first_lane(exp(splat_f32x8(old - new)))
+    store_f32(state, new)
+    store_f32(state + 4, load_f32(state + 4) * factor + horizontal_sum(total))
+    return factor
+
+
+@inlined
+def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, out, stride):
+    """out_t = out_t * f_t + sum over keys of weight_t * value, for 4 queries whose sums lie `stride` bytes apart."""
+    s0, s1, s2, s3 = splat_f32x8(f0), splat_f32x8(f1), splat_f32x8(f2), splat_f32x8(f3)
+    for i in range(0, size, 16):
+        o0 = out + 4 * i
+        o1 = o0 + stride
+        o2 = o1 + stride
+        o3 = o2 + stride
+        a0, a1 = mul(load_f32x8(o0), s0), mul(load_f32x8(o0 + 32), s0)
+        b0, b1 = mul(load_f32x8(o1), s1), mul(load_f32x8(o1 + 32), s1)
+        c0, c1 = mul(load_f32x8(o2), s2), mul(load_f32x8(o2 + 32), s2)
+        d0, d1 = mul(load_f32x8(o3), s3), mul(load_f32x8(o3 + 32), s3)
+        for key in range(keys):
+            at = values + (key * size + i) * element_bytes
+            v0, v1 = load8(at), load8(at + 8 * element_bytes)
+            w = splat_at_f32x8(weights + 4 * key)
+            a0, a1 = fma(v0, w, a0), fma(v1, w, a1)
+            w = splat_at_f32x8(weights + 4 * PAGE + 4 * key)
+            b0, b1 = fma(v0, w, b0), fma(v1, w, b1)
+            w = splat_at_f32x8(weights + 8 * PAGE + 4 * key)
+            c0, c1 = fma(v0, w, c0), fma(v1, w, c1)
+            w = splat_at_f32x8(weights + 12 * PAGE + 4 * key)
+            d0, d1 = fma(v0, w, d0), fma(v1, w, d1)
+        store(o0, a0)
+        store(o0 + 32, a1)
+        store(o1, b0)
+        store(o1 + 32, b1)
+        store(o2, c0)
+        store(o2 + 32, c1)
+        store(o3, d0)
+        store(o3 + 32, d1)
+
+
+@inlined
+def values1(weights, values, keys, size, load8, element_bytes, factor, out):
+    shrink = splat_f32x8(factor)
+    for i in range(0, size, 16):
+        a0, a1 = mul(load_f32x8(out + 4 * i), shrink), mul(load_f32x8(out + 4 * i + 32), shrink)
+        for key in range(keys):
+            at = values + (key * size + i) * element_bytes
+            w = splat_at_f32x8(weights + 4 * key)
+            a0, a1 = fma(load8(at), w, a0), fma(load8(at + 8 * element_bytes), w, a1)
+        store(out + 4 * i, a0)
+        store(out + 4 * i + 32, a1)
+
+
+@inlined
+def clear_query(state, sums, size):
+    store_f32(state, MINUS_INFINITY)
+    store_f32(state + 4, np.float32(0.0))
+    for i in range(0, size, 8):
+        store(sums + 4 * i, zero_f32x8())
+
+
+# --- decode: one row ---------------------------------------------------------------------------------------------
+
+
+@inlined
+def attend_run(a, head, run, runs, pages, position, memory, load8, element_bytes):
+    """The queries that share K and V head `head`, against one run of pages; leaves their partial results."""
+    group = a.heads // a.kv_heads
+    table = load_i64(a.tables)
+    part_bytes = 4 * (2 + a.v_size)
+    scores, states = memory, memory + 16 * PAGE
+    sums = states + 32
+    last_page = min(position // PAGE + 1, (run + 1) * pages)
+    for first in range(0, group, 4):
+        count = min(4, group - first)
+        query = head * group + first
+        q0 = a.q + 4 * query * a.k_size
+        q1 = q0 + 4 * a.k_size * min(1, count - 1)
+        q2 = q0 + 4 * a.k_size * min(2, count - 1)
+        q3 = q0 + 4 * a.k_size * min(3, count - 1)
+        for t in range(4):
+            clear_query(states + 8 * t, sums + 4 * t * a.v_size, a.v_size)
+        for index in range(run * pages, last_page):
+            page = load_i64(table + 8 * index)
+            keys = a.k_pages + page * a.k_page_bytes + head * a.k_size * PAGE * element_bytes
+            values = a.v_pages + page * a.v_page_bytes + head * a.v_size * PAGE * element_bytes
+            visible = min(PAGE, position + 1 - index * PAGE)
+            if count == 1:
+                scores1(q0, keys, a.k_size, a.scale, load8, element_bytes, scores)
+                factor = softmax_page(scores, visible, states)
+                values1(scores, values, visible, a.v_size, load8, element_bytes, factor, sums)
+            else:
+                scores4(q0, q1, q2, q3, keys, a.k_size, a.scale, load8, element_bytes, scores)
+                f0 = softmax_page(scores, visible, states)
+                f1 = softmax_page(scores + 4 * PAGE, visible, states + 8)
+                f2 = softmax_page(scores + 8 * PAGE, visible, states + 16)
+                f3 = softmax_page(scores + 12 * PAGE, visible, states + 24)
+                values4(scores, values, visible, a.v_size, load8, element_bytes, f0, f1, f2, f3, sums, 4 * a.v_size)
+        for t in range(count):
+            part = a.parts + ((query + t) * runs + run) * part_bytes
+            store_f32(part, load_f32(states + 8 * t))
+            store_f32(part + 4, load_f32(states + 8 * t + 4))
+            for i in range(0, a.v_size, 8):
+                store(part + 8 + 4 * i, load_f32x8(sums + 4 * (t * a.v_size + i)))
+
+
+@inlined
+def attend_one(thread, threads, pointer, load8, element_bytes):
+    a = record(pointer)
+    position = load_i64(a.positions)
+    pages, runs = run_pages(position)
+    items = a.kv_heads * runs
+    memory = a.scratch + thread * a.scratch_bytes
+    for item in range(items * thread // threads, items * (thread + 1) // threads):
+        if atomic_load_i32(load_i64(a.cancel)) != 0:
+            return
+        attend_run(a, item // runs, item % runs, runs, pages, position, memory, load8, element_bytes)
+
+
+@kernel(ATTEND)
+def merge_runs(thread, threads, pointer):
+    """Adds up the partial results of each head in order: rescale to the common maximum, then divide."""
+    a = record(pointer)
+    _, runs = run_pages(load_i64(a.positions))
+    part_bytes = 4 * (2 + a.v_size)
+    for head in range(a.heads * thread // threads, a.heads * (thread + 1) // threads):
+        parts, out = a.parts + head * runs * part_bytes, a.out + 4 * head * a.v_size
+        top = MINUS_INFINITY
+        for run in range(runs):
+            top = max(top, load_f32(parts + run * part_bytes))
+        total = np.float32(0.0)
+        for run in range(runs):
+            part = parts + run * part_bytes
+            factor = first_lane(exp(splat_f32x8(load_f32(part) - top)))
+            total += load_f32(part + 4) * factor
+            for i in range(0, a.v_size, 8):
+                weighted = mul(load_f32x8(part + 8 + 4 * i), splat_f32x8(factor))
+                store(out + 4 * i, weighted if run == 0 else add(load_f32x8(out + 4 * i), weighted))
+        inverse = splat_f32x8(np.float32(1.0) / total)
+        for i in range(0, a.v_size, 8):
+            store(out + 4 * i, mul(load_f32x8(out + 4 * i), inverse))
+
+
+# --- prefill: many rows ------------------------------------------------------------------------------------------
+
+
+@inlined
+def unpack_page(keys, values, k_size, v_size, stored, load8, element_bytes, k_out, v_out):
+    """A page of K and V as float32; rows of V from `stored` on are cleared (they may hold anything)."""
+    for i in range(0, k_size * PAGE, 8):
+        store(k_out + 4 * i, load8(keys + i * element_bytes))
+    for i in range(0, stored * v_size, 8):
+        store(v_out + 4 * i, load8(values + i * element_bytes))
+    for i in range(stored * v_size, PAGE * v_size, 8):
+        store(v_out + 4 * i, zero_f32x8())
+
+
+@inlined
+def query_address(a, row, query, queries, head, group):
+    """Query number `query` of a tile: its rows in order, and in a row the heads that share one of K and V."""
+    index = min(query, queries - 1)
+    return a.q + 4 * ((row + index // group) * a.heads + head * group + index % group) * a.k_size
+
+
+@inlined
+def visible_keys(a, row, query, queries, group, first_key):
+    position = load_i64(a.positions + 8 * (row + min(query, queries - 1) // group))
+    return min(PAGE, position + 1 - first_key)
+
+
+@inlined
+def attend_tile(a, row, rows, head, memory, load8, element_bytes):
+    """`rows` batch rows of one sequence, all heads that share K and V head `head`."""
+    group = a.heads // a.kv_heads
+    queries = rows * group
+    k_page, v_page = memory, memory + 4 * PAGE * a.k_size
+    scores = v_page + 4 * PAGE * a.v_size
+    states = scores + 16 * PAGE
+    sums = states + 8 * ((queries + 3) // 4 * 4)
+    for query in range((queries + 3) // 4 * 4):
+        clear_query(states + 8 * query, sums + 4 * query * a.v_size, a.v_size)
+    table = load_i64(a.tables + 8 * row)
+    last = load_i64(a.positions + 8 * (row + rows - 1))
+    for index in range(last // PAGE + 1):
+        page, first_key = load_i64(table + 8 * index), index * PAGE
+        keys = a.k_pages + page * a.k_page_bytes + head * a.k_size * PAGE * element_bytes
+        values = a.v_pages + page * a.v_page_bytes + head * a.v_size * PAGE * element_bytes
+        stored = min(PAGE, last + 1 - first_key)
+        unpack_page(keys, values, a.k_size, a.v_size, stored, load8, element_bytes, k_page, v_page)
+        for query in range(0, queries, 4):
+            visible = visible_keys(a, row, query + 3, queries, group, first_key)
+            if visible <= 0:
+                continue
+            q0 = query_address(a, row, query, queries, head, group)
+            q1 = query_address(a, row, query + 1, queries, head, group)
+            q2 = query_address(a, row, query + 2, queries, head, group)
+            q3 = query_address(a, row, query + 3, queries, head, group)
+            scores4(q0, q1, q2, q3, k_page, a.k_size, a.scale, load_f32x8, 4, scores)
+            state, out = states + 8 * query, sums + 4 * query * a.v_size
+            f0 = softmax_page(scores, visible_keys(a, row, query, queries, group, first_key), state)
+            f1 = softmax_page(scores + 4 * PAGE, visible_keys(a, row, query + 1, queries, group, first_key), state + 8)
+            f2 = softmax_page(scores + 8 * PAGE, visible_keys(a, row, query + 2, queries, group, first_key), state + 16)
+            f3 = softmax_page(scores + 12 * PAGE, visible, state + 24)
+            values4(scores, v_page, visible, a.v_size, load_f32x8, 4, f0, f1, f2, f3, out, 4 * a.v_size)
+    for query in range(queries):
+        inverse = splat_f32x8(np.float32(1.0) / load_f32(states + 8 * query + 4))
+        out = a.out + 4 * ((row + query // group) * a.heads + head * group + query % group) * a.v_size
+        for i in range(0, a.v_size, 8):
+            store(out + 4 * i, mul(load_f32x8(sums + 4 * (query * a.v_size + i)), inverse))
+
+
+@inlined
+def attend_many(thread, threads, pointer, load8, element_bytes):
+    """Tiles go round the threads, the late and long ones as evenly as the early ones."""
+    a = record(pointer)
+    count = load_i64(a.count)
+    memory = a.scratch + thread * a.scratch_bytes
+    item = 0
+    for start in range(0, count, TILE_ROWS):
+        end = min(count, start + TILE_ROWS)
+        for head in range(a.kv_heads):
+            item += 1
+            if item % threads != thread:
+                continue
+            if atomic_load_i32(load_i64(a.cancel)) != 0:
+                return
+            row = start
+            while row < end:  # a tile may hold rows of several sequences
+                rows = 1
+                while row + rows < end and load_i64(a.tables + 8 * (row + rows)) == load_i64(a.tables + 8 * row):
+                    rows += 1
+                attend_tile(a, row, rows, head, memory, load8, element_bytes)
+                row += rows
+
+
+@kernel(ATTEND)
+def attend_one_f16(thread, threads, pointer):
+    attend_one(thread, threads, pointer, load_f16x8, 2)
+
+
+@kernel(ATTEND)
+def attend_one_f32(thread, threads, pointer):
+    attend_one(thread, threads, pointer, load_f32x8, 4)
+
+
+@kernel(ATTEND)
+def attend_many_f16(thread, threads, pointer):
+    attend_many(thread, threads, pointer, load_f16x8, 2)
+
+
+@kernel(ATTEND)
+def attend_many_f32(thread, threads, pointer):
+    attend_many(thread, threads, pointer, load_f32x8, 4)

@@ -1,0 +1,230 @@
+"""The threads that run a program together.
+
+Between the first and the last kernel of a pass there is no Python, no GIL and no allocation: every thread walks the
+same list, calls each kernel by address with its own number, and waits at a barrier where the list asks for one. Idle
+threads spin for a moment, then sleep in the operating system, and wake in microseconds whatever the GIL is doing.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import sys
+import threading
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numpy as np
+from numba import types
+
+from tinyllm_engine.cancel import Cancel
+from tinyllm_engine.jit import compiled, native
+from tinyllm_engine.simd import (
+    atomic_add,
+    atomic_load,
+    atomic_load_i32,
+    atomic_store,
+    call_kernel,
+    load_i64,
+    pause,
+)
+
+# The control block: int64 words, those that different threads write in cache lines of their own.
+GENERATION, TICKETS, STOPS, PROGRAM, LENGTH, CANCEL, QUIT, SLEEPERS = (64 * i for i in range(8))
+CONTROL_WORDS = 8 * 8
+
+SPINS_AT_BARRIER = 4000  # some tens of microseconds, then the core is offered to others
+SPINS_WHEN_IDLE = 20000  # the next token of a running answer usually comes sooner
+
+if sys.platform == "linux":
+    FUTEX = {"x86_64": 202, "aarch64": 98, "arm64": 98}.get(platform.machine())
+else:
+    FUTEX = None
+WAIT_PRIVATE, WAKE_PRIVATE = 128, 129
+
+if sys.platform == "win32":
+    import ctypes
+
+    _kernel32 = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+    llvm.add_symbol("tinyllm_yield", ctypes.cast(_kernel32.SwitchToThread, ctypes.c_void_p).value)
+    llvm.add_symbol("tinyllm_sleep", ctypes.cast(_kernel32.Sleep, ctypes.c_void_p).value)
+    yield_to_others = types.ExternalFunction("tinyllm_yield", types.int32())
+    _sleep = types.ExternalFunction("tinyllm_sleep", types.void(types.uint32))
+    NAP = 1  # milliseconds
+else:
+    yield_to_others = types.ExternalFunction("sched_yield", types.int32())
+    _sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
+    NAP = 200  # microseconds
+
+if FUTEX is not None:
+    _syscall = types.ExternalFunction("syscall", types.intp(*[types.intp] * 7))
+
+    @native
+    def sleep_while(address, value):
+        """Sleeps until woken, unless the word has changed already."""
+        _syscall(FUTEX, address, WAIT_PRIVATE, value & 0xFFFFFFFF, 0, 0, 0)
+
+    @native
+    def wake(address, count):
+        _syscall(FUTEX, address, WAKE_PRIVATE, count, 0, 0, 0)
+else:
+
+    @native
+    def sleep_while(address, value):
+        if atomic_load(address) == value:
+            _sleep(NAP)
+
+    @native
+    def wake(address, count):
+        pass
+
+
+@native
+def barrier(control, thread, threads):
+    """Waits for all threads. Returns what thread 0 saw of the cancel flag, the same to everybody.
+
+    Two slots take turns, so that thread 0 never overwrites one that a late thread has still to read.
+    """
+    if threads == 1:
+        return atomic_load_i32(load_i64(control + CANCEL)) != 0
+    if thread == 0:
+        slot = atomic_load(control + TICKETS) // threads & 1
+        atomic_store(control + STOPS + 8 * slot, np.int64(atomic_load_i32(load_i64(control + CANCEL))))
+    ticket = atomic_add(control + TICKETS, 1)
+    target = (ticket // threads + 1) * threads
+    spins = 0
+    while atomic_load(control + TICKETS) < target:
+        if spins < SPINS_AT_BARRIER:
+            spins += 1
+            pause()
+        else:
+            yield_to_others()
+    return atomic_load(control + STOPS + 8 * (ticket // threads & 1)) != 0
+
+
+@native
+def run_entries(control, thread, threads):
+    """Walks the program: (kernel, arguments, barrier after) per entry."""
+    program, length = atomic_load(control + PROGRAM), atomic_load(control + LENGTH)
+    for entry in range(length):
+        at = program + 24 * entry
+        call_kernel(load_i64(at), thread, threads, load_i64(at + 8))
+        if load_i64(at + 16) != 0 and barrier(control, thread, threads):
+            return
+
+
+@compiled(types.void(types.intp, types.intp, types.intp))
+def lead(control, thread, threads):
+    """Thread 0: wakes the others, runs, returns when all are through."""
+    if threads > 1:
+        atomic_add(control + GENERATION, 1)
+        if atomic_load(control + SLEEPERS) > 0:
+            wake(control + GENERATION, threads)
+    run_entries(control, thread, threads)
+
+
+@compiled(types.void(types.intp, types.intp, types.intp))
+def follow(control, thread, threads):
+    """The other threads: wait for a new generation, run it, again; until told to quit."""
+    seen = np.int64(0)
+    while True:
+        spins = 0
+        while atomic_load(control + GENERATION) == seen:
+            if spins < SPINS_WHEN_IDLE:
+                spins += 1
+                pause()
+            else:
+                atomic_add(control + SLEEPERS, 1)
+                sleep_while(control + GENERATION, seen)
+                atomic_add(control + SLEEPERS, -1)
+        seen += 1
+        if atomic_load(control + QUIT) != 0:
+            return
+        run_entries(control, thread, threads)
+
+
+class Team:
+    """`threads` threads, the caller of `run` being the first of them."""
+
+    def __init__(self, threads: int):
+        self.threads = threads
+        self._control = np.zeros(CONTROL_WORDS + 8, np.int64)
+        self._base = -(-self._control.ctypes.data // 64) * 64
+        self._never = Cancel()
+        self._followers: list[threading.Thread] = []
+
+    def _word(self, offset: int) -> np.ndarray:
+        start = (self._base + offset - self._control.ctypes.data) // 8
+        return self._control[start : start + 1]
+
+    def run(self, program: np.ndarray, cancel: Cancel | None = None) -> bool:
+        """Runs int64 [entries, 3] to its end; False when `cancel` was set meanwhile (then nothing it wrote counts)."""
+        cancel = cancel or self._never
+        self._word(PROGRAM)[0] = program.ctypes.data
+        self._word(LENGTH)[0] = len(program)
+        self._word(CANCEL)[0] = cancel.address
+        if not self._followers and self.threads > 1:
+            self._start()
+        lead(self._base, 0, self.threads)
+        return not cancel.is_set()
+
+    def _start(self) -> None:
+        for thread in range(1, self.threads):
+            follower = threading.Thread(
+                target=follow, args=(self._base, thread, self.threads), daemon=True, name=f"tinyllm-{thread}"
+            )
+            follower.start()
+            self._followers.append(follower)
+
+    def close(self) -> None:
+        """Ends the other threads. A closed team can run again."""
+        if not self._followers:
+            return
+        self._word(QUIT)[0] = 1
+        self._word(LENGTH)[0] = 0
+        lead(self._base, 0, self.threads)
+        for follower in self._followers:
+            follower.join(timeout=5)
+        self._followers.clear()
+        self._word(QUIT)[0] = 0
+        self._word(GENERATION)[0] = 0
+
+
+def default_threads() -> int:
+    """min(processors this process may use, cgroup CPU quota, physical cores), at least 1."""
+    try:
+        usable = len(os.sched_getaffinity(0))
+    except AttributeError:
+        usable = os.cpu_count() or 1
+    limits = [usable, physical_cores() or usable]
+    quota = cgroup_quota()
+    if quota is not None:
+        limits.append(max(1, math.floor(quota)))
+    return max(1, min(limits))
+
+
+def cgroup_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
+    """Processors granted by the control group (version 2, then 1), None without a limit."""
+    try:
+        limit, period = (root / "cpu.max").read_text().split()[:2]
+        return None if limit == "max" else int(limit) / int(period)
+    except (OSError, ValueError):
+        pass
+    try:
+        limit_us = int((root / "cpu" / "cpu.cfs_quota_us").read_text())
+        period_us = int((root / "cpu" / "cpu.cfs_period_us").read_text())
+        return limit_us / period_us if limit_us > 0 and period_us > 0 else None
+    except (OSError, ValueError):
+        return None
+
+
+def physical_cores(root: Path = Path("/sys/devices/system/cpu")) -> int | None:
+    """Distinct (package, core) pairs, None where the system does not say."""
+    cores = set()
+    for topology in root.glob("cpu[0-9]*/topology"):
+        try:
+            cores.add(((topology / "physical_package_id").read_text(), (topology / "core_id").read_text()))
+        except OSError:
+            return None
+    return len(cores) or None
