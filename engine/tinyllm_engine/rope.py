@@ -35,10 +35,12 @@ def rope_frequencies(
     Raises ModelError for factors of another length or not positive, and for a base that YaRN cannot use.
     """
     pairs = rope.dimension_count // 2
+    if pairs == 0:
+        return np.empty(0, F32), 1.0
     step = F32(rope.freq_base) ** F32(-2.0 / rope.dimension_count)
     # A float32 product rather than powers: this is how the models' reference gets its angles, rounding included.
     steps = np.full(pairs, step, F32)
-    steps[:1] = 1
+    steps[0] = 1
     unscaled = np.multiply.accumulate(steps, dtype=F32)
     if freq_factors is not None:
         if freq_factors.shape != (pairs,) or not np.all(np.isfinite(freq_factors) & (freq_factors > 0)):
@@ -50,7 +52,9 @@ def rope_frequencies(
 
     factor = rope.scaling_factor if rope.scaling_type != "none" and rope.scaling_factor else 1.0
     interpolated = unscaled * F32(1.0 / factor)
-    extrapolation = float(rope.scaling_type == "yarn") if rope.ext_factor is None else rope.ext_factor
+    extrapolation = rope.ext_factor
+    if extrapolation is None or extrapolation < 0:
+        extrapolation = float(rope.scaling_type == "yarn")
     if extrapolation == 0:
         return interpolated, rope.attn_factor
     if rope.freq_base <= 1:
