@@ -16,13 +16,8 @@ KEPT_FILES = 3
 
 class _PrivateFileHandler(RotatingFileHandler):
     def _open(self) -> io.TextIOWrapper:
-        return open(
-            self.baseFilename,
-            self.mode,
-            encoding="utf-8",
-            errors="backslashreplace",
-            opener=lambda path, flags: os.open(path, flags, 0o600),
-        )
+        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 
 def start_logging(log_file: Path, level: int = logging.INFO) -> logging.Handler | None:

@@ -83,7 +83,7 @@ class _Reader:
         if role not in ROLES:
             raise _BadRecord
         message = Message(_text(record, "id"), parent, role, "" if role == "assistant" else _text(record, "content"))
-        message.created = _number(record, "created", 0, 1e11)
+        message.created = float(_number(record, "created", 1e11))
         if role == "system":
             self.conversation.system = message
             return
@@ -138,15 +138,17 @@ def _optional_text(record: dict[str, Any], key: str) -> str | None:
     return None if record.get(key) is None else _text(record, key)
 
 
-def _number(record: dict[str, Any], key: str, lowest: float, highest: float) -> float:
+def _number(record: dict[str, Any], key: str, highest: float) -> int | float:
     """A figure that is only shown: 0 where it makes no sense."""
     value = record.get(key)
-    return float(value) if type(value) in (int, float) and lowest <= value <= highest else 0.0
+    valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= highest
+    return value if valid else 0  # type: ignore[return-value]
 
 
 def _stats(record: dict[str, Any]) -> AnswerStats:
+    nothing = AnswerStats()
     values: dict[str, Any] = {
-        field.name: type(field.default)(_number(record, field.name, 0, 2**63)) for field in fields(AnswerStats)
+        field.name: type(getattr(nothing, field.name))(_number(record, field.name, 2**64)) for field in fields(nothing)
     }
     return AnswerStats(**values)
 

@@ -1,0 +1,244 @@
+"""One answer of the local engine: from messages to the events of a backend."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.engine_api import EngineApi
+from tinyllm_chat.chat.events import (
+    AnswerFinished,
+    AnswerStarted,
+    AnswerStats,
+    CacheSegment,
+    CacheState,
+    Event,
+    ReadingPrompt,
+    TextDelta,
+)
+from tinyllm_chat.chat.opening import OpenModel
+from tinyllm_chat.chat.prompt import Prompt, PromptBuilder, Segment
+
+DELTA_SECONDS = 1 / 60  # tokens that come faster share an event
+STATE_SECONDS = 0.1  # between two reports of prompt progress or cache fill
+RATE_SECONDS = 1.0  # "over the last moments"
+
+
+class Answer:
+    """An answer that was asked for. One thread runs it; `cancel` and `set_sampling` come from another."""
+
+    def __init__(
+        self,
+        message_id: str,
+        messages: Sequence[PromptMessage],
+        sampling: dict[str, Any],
+        max_tokens: int | None,
+        continue_last: bool,
+    ) -> None:
+        self.message_id = message_id
+        self._messages = messages
+        self._sampling = dict(sampling)
+        self._max_tokens = max_tokens
+        self._continue_last = continue_last
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._cancel: Any = None  # the engine's, while it runs
+        self._shared: Any = None
+
+    def cancel(self) -> None:
+        with self._lock:
+            self._cancelled = True
+            if self._cancel is not None:
+                self._cancel.set()
+
+    def set_sampling(self, values: dict[str, Any]) -> None:
+        """Holds from the next token on. The seed belongs to a whole answer: it holds from the next one on."""
+        live = {name: value for name, value in values.items() if name != "seed"}
+        with self._lock:
+            self._sampling.update(live)
+            if self._shared is not None and live:
+                self._shared.update(**live)
+
+    def run(self, engine: EngineApi, opened: OpenModel, prompts: PromptBuilder, emit: Callable[[Event], None]) -> None:
+        """Generates and reports everything up to AnswerFinished. Raises EngineError."""
+        started = time.perf_counter()
+        if self._cancelled:
+            emit(AnswerFinished(self.message_id, "cancelled"))
+            return
+        prompt = prompts.build(self._messages, continue_last=self._continue_last)
+        with self._lock:
+            seed = self._sampling.get("seed", -1)
+            self._sampling["seed"] = seed if seed >= 0 else secrets.randbits(32)
+            self._shared = engine.SharedSampling(engine.SamplingParams(**self._sampling))
+            self._cancel = engine.Cancel()
+            if self._cancelled:
+                self._cancel.set()
+        reused = _common_prefix(opened.sequence.tokens, prompt.ids)
+        writer = _Writer(self, opened, prompt, reused, started, emit)
+        emit(AnswerStarted(self.message_id, len(prompt.ids), reused, self._sampling["seed"]))
+        writer.cache_state()
+        for event in engine.generate(
+            opened.sequence, prompt.ids, self._shared, stop=[], cancel=self._cancel, max_tokens=self._max_tokens
+        ):
+            if isinstance(event, engine.Token):
+                writer.token(event.id, event.text)
+            elif isinstance(event, engine.PrefillProgress):
+                writer.reading(event.done, event.total)
+            elif isinstance(event, engine.Finished):
+                writer.finished(event.reason)
+
+    def sampling_change(self, seen: int) -> tuple[int, dict[str, Any] | None]:
+        """The version of the sampling values that the next token sees, and the values if it is not `seen`."""
+        version = self._shared.version
+        if version == seen:
+            return seen, None
+        with self._lock:
+            return version, dict(self._sampling)
+
+
+class _Writer:
+    """Turns what the engine yields into events, not more of them than a screen can use."""
+
+    def __init__(
+        self,
+        answer: Answer,
+        opened: OpenModel,
+        prompt: Prompt,
+        reused: int,
+        started: float,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._answer = answer
+        self._opened = opened
+        self._prompt = prompt
+        self._reused = reused
+        self._emit = emit
+        self._started = started  # all times: seconds of perf_counter
+        self._first_token: float | None = None
+        self._last_token = started
+        self._last_delta = 0.0
+        self._last_state = 0.0
+        self._generated = 0
+        self._rate = _Rate()
+        self._text = ""
+        self._ids: list[int] = []
+        self._version, self._sampling = answer.sampling_change(-1)
+
+    def reading(self, done: int, total: int) -> None:
+        now = time.perf_counter()
+        if done < total and now - self._last_state < STATE_SECONDS:
+            return
+        seconds = now - self._started
+        speed = (done - self._reused) / seconds if seconds > 0 else 0.0
+        self._emit(ReadingPrompt(self._answer.message_id, done, total, max(0.0, speed)))
+        self.cache_state()
+
+    def token(self, id: int, text: str) -> None:
+        now = time.perf_counter()
+        self._last_token = now
+        if self._first_token is None:
+            self._first_token = now
+        self._generated += 1
+        self._rate.add(now)
+        self._text += text
+        self._ids.append(id)
+        if now - self._last_delta >= DELTA_SECONDS:
+            self._flush(now)
+        if now - self._last_state >= STATE_SECONDS:
+            self.cache_state()
+        version, sampling = self._answer.sampling_change(self._version)
+        if sampling is not None:
+            # The tokens so far were drawn with the old values, the next one will be with the new.
+            self._flush(now)
+            self._version, self._sampling = version, sampling
+
+    def finished(self, reason: str) -> None:
+        self._flush(time.perf_counter())
+        self.cache_state()
+        first = self._first_token if self._first_token is not None else self._last_token
+        stats = AnswerStats(
+            prompt_tokens=len(self._prompt.ids),
+            reused_tokens=self._reused,
+            generated_tokens=self._generated,
+            prefill_seconds=first - self._started,
+            decode_seconds=self._last_token - first,
+            first_token_seconds=first - self._started,
+            seed=self._answer._sampling["seed"],
+        )
+        self._emit(AnswerFinished(self._answer.message_id, reason, stats))
+
+    def cache_state(self) -> None:
+        self._last_state = time.perf_counter()
+        info = self._opened.info
+        used = self._opened.sequence.position
+        segments = list(self._prompt.segments)
+        if self._generated:
+            segments.append(Segment(self._answer.message_id, "assistant", self._generated))
+        self._emit(
+            CacheState(
+                used,
+                info.context_length,
+                used * info.cache_bytes_per_token,
+                info.context_length * info.cache_bytes_per_token,
+                tuple(_cached(segments, used, self._reused)),
+            )
+        )
+
+    def _flush(self, now: float) -> None:
+        if not self._ids:
+            return
+        speed = self._rate.per_second()
+        self._emit(TextDelta(self._answer.message_id, self._text, tuple(self._ids), speed, self._sampling))
+        self._text, self._ids, self._sampling = "", [], None
+        self._last_delta = now
+
+
+class _Rate:
+    """Events per second over the last moments."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque()
+
+    def add(self, now: float) -> None:
+        self._times.append(now)
+        while now - self._times[0] > RATE_SECONDS and len(self._times) > 2:
+            self._times.popleft()
+
+    def per_second(self) -> float:
+        seconds = self._times[-1] - self._times[0] if len(self._times) > 1 else 0.0
+        return (len(self._times) - 1) / seconds if seconds > 0 else 0.0
+
+
+def _cached(segments: list[Segment], used: int, reused: int) -> Iterator[CacheSegment]:
+    """The segments as far as they are in the cache, cut where reused tokens end; runs of one message are joined."""
+    position = 0
+    for segment in _joined(segments):
+        end = min(position + segment.tokens, used)
+        for start, stop in ((position, min(end, reused)), (max(position, reused), end)):
+            if stop > start:
+                yield CacheSegment(segment.message_id, segment.role, stop - start, reused=stop <= reused)
+        position = end
+
+
+def _joined(segments: list[Segment]) -> list[Segment]:
+    joined: list[Segment] = []
+    for segment in segments:
+        if joined and joined[-1].message_id == segment.message_id:
+            segment = Segment(segment.message_id, segment.role, joined.pop().tokens + segment.tokens)
+        joined.append(segment)
+    return joined
+
+
+def _common_prefix(cached: Sequence[int], ids: Sequence[int]) -> int:
+    """Tokens of `ids` that need not be evaluated again; at least one always is."""
+    length = 0
+    for left, right in zip(cached, ids[:-1], strict=False):
+        if left != right:
+            break
+        length += 1
+    return length

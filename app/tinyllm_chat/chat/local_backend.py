@@ -1,0 +1,179 @@
+"""The engine of this machine as a backend: one worker thread, events in a queue."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tinyllm_chat.chat.answering import Answer
+from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.draft import DraftCounter
+from tinyllm_chat.chat.engine_api import EngineApi, load_engine
+from tinyllm_chat.chat.events import AnswerFailed, Event, ModelFailed, ModelLoading, ModelReady
+from tinyllm_chat.chat.memory import free_memory
+from tinyllm_chat.chat.opening import ModelOptions, OpenModel, open_model
+from tinyllm_chat.chat.prompt import PromptBuilder
+
+CLOSE_SECONDS = 5.0  # the worker may be compiling: the program does not wait for that
+# A native call per token gives the interpreter back to a busy screen only every so often; see sys.setswitchinterval.
+SWITCH_INTERVAL = 0.0005
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    path: str
+
+
+class _Abandoned(Exception):
+    """A model that is no longer wanted while it is being opened."""
+
+
+class LocalBackend:
+    """Implements Backend. Nothing is imported from the engine before the first `open`."""
+
+    def __init__(
+        self,
+        options: ModelOptions | None = None,
+        *,
+        load: Callable[[], EngineApi] = load_engine,
+        free: Callable[[], int | None] = free_memory,
+    ) -> None:
+        self._options = options or ModelOptions()
+        self._load = load
+        self._free = free
+        self._events: deque[Event] = deque()
+        self._orders: queue.SimpleQueue[_Open | Answer | None] = queue.SimpleQueue()
+        self._wanted: _Open | None = None  # the latest order to open
+        self._answer: Answer | None = None  # the latest answer asked for
+        self._drafts: DraftCounter | None = None
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        # Of the worker alone:
+        self._engine: EngineApi | None = None
+        self._opened: OpenModel | None = None
+        self._prompts: PromptBuilder | None = None
+
+    def open(self, path: str) -> None:
+        self.cancel()
+        self._drafts = None
+        self._wanted = _Open(path)
+        self._order(self._wanted)
+
+    def answer(
+        self,
+        message_id: str,
+        messages: Sequence[PromptMessage],
+        *,
+        sampling: dict[str, Any],
+        max_tokens: int | None = None,
+        continue_last: bool = False,
+    ) -> None:
+        self._answer = Answer(message_id, tuple(messages), sampling, max_tokens, continue_last)
+        self._order(self._answer)
+
+    def set_sampling(self, **values: Any) -> None:
+        if self._answer is not None:
+            self._answer.set_sampling(values)
+
+    def cancel(self) -> None:
+        if self._answer is not None:
+            self._answer.cancel()
+
+    def drain(self) -> list[Event]:
+        events: list[Event] = []
+        while self._events:
+            events.append(self._events.popleft())
+        return events
+
+    def count_tokens(self, text: str) -> int | None:
+        drafts = self._drafts
+        return drafts.count(text) if drafts is not None else None
+
+    def close(self) -> None:
+        self._closing = True
+        self.cancel()
+        if self._thread is not None:
+            self._orders.put(None)
+            self._thread.join(CLOSE_SECONDS)
+
+    def _order(self, order: _Open | Answer) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+            self._thread.start()
+        self._orders.put(order)
+
+    # The worker thread
+
+    def _work(self) -> None:
+        sys.setswitchinterval(SWITCH_INTERVAL)
+        while not self._closing and (order := self._orders.get()) is not None:
+            if isinstance(order, _Open):
+                self._open(order)
+            else:
+                self._run(order)
+        self._release()
+
+    def _open(self, order: _Open) -> None:
+        started = time.monotonic()
+
+        def report(stage: str, done: int, total: int) -> None:
+            if self._closing or self._wanted is not order:
+                raise _Abandoned
+            self._events.append(ModelLoading(stage, done, total))
+
+        try:
+            report("starting the engine" if self._engine is None else "opening", 0, 0)
+            self._release()
+            if self._engine is None:
+                self._engine = self._load()
+            self._opened = open_model(self._engine, Path(order.path), self._options, report, self._free)
+        except _Abandoned:
+            return
+        except Exception as error:
+            self._events.append(ModelFailed(self._describe(error, order.path)))
+            return
+        opened = self._opened
+        tokenizer = opened.model.tokenizer
+        self._prompts = PromptBuilder(tokenizer, opened.template, opened.info.fingerprint, self._engine.TemplateError)
+        if self._wanted is order:
+            self._drafts = DraftCounter(lambda text: len(tokenizer.encode(text, add_bos=False)))
+        log.info("opened %s in %.2f s: %s", order.path, time.monotonic() - started, opened.info)
+        self._events.append(ModelReady(opened.info, time.monotonic() - started))
+
+    def _run(self, answer: Answer) -> None:
+        if self._engine is None or self._opened is None or self._prompts is None:
+            self._events.append(AnswerFailed(answer.message_id, "no model is open"))
+            return
+        try:
+            answer.run(self._engine, self._opened, self._prompts, self._events.append)
+        except Exception as error:
+            self._events.append(AnswerFailed(answer.message_id, self._describe(error, self._opened.info.path)))
+
+    def _release(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+        self._opened = self._prompts = None
+
+    def _describe(self, error: Exception, path: str) -> str:
+        """One line. What nobody foresaw goes into the log with its traceback."""
+        if self._engine is not None and isinstance(error, self._engine.EngineError):
+            text = str(error)
+        elif isinstance(error, OSError) and error.strerror:
+            text = f"{error.filename or path}: {error.strerror}"
+        elif isinstance(error, MemoryError):
+            text = f"{path}: not enough memory"
+        else:
+            log.error("unexpected error with %s", path, exc_info=error)
+            text = f"unexpected error (details are in the log file): {type(error).__name__}: {error}"
+        line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+        return line[:1000]

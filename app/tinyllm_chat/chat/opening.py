@@ -1,0 +1,176 @@
+"""Opening a model for chat: what fits, what it is called, what the user must know about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tinyllm_chat.chat.engine_api import EngineApi
+from tinyllm_chat.chat.errors import SettingsError
+from tinyllm_chat.chat.events import ModelInfo
+from tinyllm_chat.chat.fingerprint import fingerprint, model_files
+from tinyllm_chat.chat.memory import free_memory
+from tinyllm_chat.chat.settings import check
+
+Report = Callable[[str, int, int], None]  # stage in plain words, done, total (0: unknown)
+CACHE_ELEMENT_BYTES = {"f16": 2, "f32": 4}
+SMALLEST_CONTEXT = 512  # tokens that are offered however little memory there is
+# Where a model file recommends sampling values, and what this program calls them.
+_RECOMMENDED = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repeat_penalty",
+    "penalty_last_n": "repeat_last_n",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """What the settings ask of every model that is opened."""
+
+    context_length: int = 0  # 0: the model's own, as far as memory allows
+    cache_type: str = "f16"
+    threads: int = 0  # 0: the engine's choice
+    use_template: bool = True  # False: completion mode even where the file has a chat template
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """An open model, ready to answer. `template` is None in completion mode."""
+
+    model: Any
+    runner: Any
+    sequence: Any
+    template: Any
+    info: ModelInfo
+
+    def close(self) -> None:
+        self.runner.close()
+
+
+def open_model(
+    engine: EngineApi,
+    path: Path,
+    options: ModelOptions,
+    report: Report,
+    free: Callable[[], int | None] = free_memory,
+) -> OpenModel:
+    """Opens a model file with everything an answer needs. Raises EngineError, OSError."""
+    report("opening", 0, 0)
+    path = path.expanduser()
+    if path.is_dir():
+        raise IsADirectoryError(21, "a folder, not a model file", str(path))
+    file_bytes = sum(part.stat().st_size for part in model_files(path))
+    model = engine.Model.open(str(path), progress=report)
+    memory = free()
+    notes = _size_notes(file_bytes, memory)
+    context_length, context_notes = choose_context(model.config, options, memory)
+    # Before the costly part: a model whose text cannot be made into tokens is of no use to a chat.
+    tokenizer = model.tokenizer
+    notes += [*context_notes, *getattr(tokenizer, "notes", ())]
+    template = model.chat_template if options.use_template else None
+    if template is None and options.use_template:
+        notes.append("the file has no chat template: the model continues your text instead of answering it")
+    sampling, sampling_notes = _recommended_sampling(model.metadata)
+    runner = engine.Runner(
+        model,
+        context_length=context_length,
+        kv_type=options.cache_type,
+        threads=options.threads or None,
+        progress=report,
+    )
+    try:
+        info = ModelInfo(
+            name=_name(model, path),
+            path=str(path),
+            file_type=_file_type(model.tensors),
+            architecture=model.config.architecture,
+            fingerprint=fingerprint(path),
+            parameters=sum(tensor.rows * tensor.dims[0] for tensor in model.tensors.values()),
+            file_bytes=file_bytes,
+            context_length=runner.context_length,
+            model_context_length=model.config.context_length,
+            cache_bytes_per_token=runner.kv_bytes_per_token,
+            cache_type=options.cache_type,
+            threads=runner.threads,
+            has_chat_template=template is not None,
+            notes=tuple(notes + sampling_notes),
+            sampling=sampling,
+        )
+        return OpenModel(model, runner, runner.sequence(), template, info)
+    except BaseException:
+        runner.close()
+        raise
+
+
+def choose_context(config: Any, options: ModelOptions, memory: int | None) -> tuple[int, list[str]]:
+    """The context length in tokens, and what the user must know about it."""
+    own = config.context_length
+    per_token = cache_bytes_per_token(config, options.cache_type)
+    asked = options.context_length
+    if asked:
+        notes = []
+        if asked > own:
+            notes.append(f"a context of {asked} tokens is longer than the {own} that the model was made for")
+        if memory is not None and asked * per_token > memory:
+            notes.append(f"a full cache takes {_size(asked * per_token)}, {_size(memory)} of memory are free")
+        return asked, notes
+    if memory is None or own * per_token <= memory // 2:
+        return own, []
+    fitting = memory // 2 // per_token // 256 * 256
+    length = min(own, max(SMALLEST_CONTEXT, fitting))
+    note = (
+        f"context {length} of {own} tokens: a full cache of {_size(length * per_token)} is about half the free memory"
+    )
+    return length, [note] if length < own else []
+
+
+def cache_bytes_per_token(config: Any, cache_type: str) -> int:
+    """Bytes of keys and values that one token takes in all layers."""
+    heads = sum(config.head_count_kv)
+    return max(1, heads * (config.key_length + config.value_length) * CACHE_ELEMENT_BYTES[cache_type])
+
+
+def _size_notes(file_bytes: int, memory: int | None) -> list[str]:
+    if memory is None or file_bytes <= memory:
+        return []
+    return [f"the model has {_size(file_bytes)}, {_size(memory)} of memory are free: answers will be slow"]
+
+
+def _recommended_sampling(metadata: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    values, notes = {}, []
+    for key, name in _RECOMMENDED.items():
+        value = metadata.get(f"general.sampling.{key}")
+        if value is None:
+            continue
+        if isinstance(value, float):
+            value = round(value, 6)  # a float32 in the file: 0.7 reads 0.699999988079071
+        try:
+            values[name] = check(name, value)
+        except SettingsError as error:
+            notes.append(f"general.sampling.{key} of the file is not used: {error}")
+    return values, notes
+
+
+def _name(model: Any, path: Path) -> str:
+    """One printable line: general.name or the file's stem."""
+    name = model.config.name if isinstance(model.config.name, str) else ""
+    words = "".join(character if character.isprintable() else " " for character in name[:400]).split()
+    return " ".join(words)[:80] or path.stem
+
+
+def _file_type(tensors: dict[str, Any]) -> str:
+    """The type that most of the bytes have."""
+    sizes: Counter[str] = Counter()
+    for tensor in tensors.values():
+        sizes[tensor.type.name] += tensor.nbytes
+    return sizes.most_common(1)[0][0] if sizes else "none"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.0f} MB"
