@@ -1,0 +1,238 @@
+"""Everything a user can make the chat do, each with its keys, its slash command and its help, written once.
+
+Key bindings, hints, command palette, slash commands and the help screen are all read from here.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinyllm_chat.chat.conversation import Conversation
+from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, SettingsError
+from tinyllm_chat.tui.registry import PROGRAM, SAMPLING, VIEW, Commands, action, actions_of
+from tinyllm_chat.tui.text import label, sampling_value
+
+if TYPE_CHECKING:
+    from tinyllm_chat.tui.app import TinyLLMChatApp
+
+QUIT_SECONDS = 2.0  # within which a second Ctrl+C quits
+_ALIASES = {"temp": "temperature"}
+
+
+class Actions:
+    """The handlers. Errors of the chat layer pass through: whoever runs an action shows them."""
+
+    def __init__(self, app: TinyLLMChatApp) -> None:
+        self._app = app
+        self._session = app.session
+        self._quit_until = 0.0
+
+    # Chat
+
+    @action(
+        "Send the message; it waits while a model loads or an answer is written", keys="enter", hint="send", bound=False
+    )
+    async def send(self) -> None:
+        await self._app.submit()
+
+    @action("Start a new line in the message", keys="ctrl+j shift+enter", hint="line", rank=4, bound=False)
+    def newline(self) -> None:
+        self._app.prompt.insert("\n")
+
+    @action("Stop the answer; its text stays", keys="escape", slash="stop", hint="stop", rank=1)
+    def stop(self) -> None:
+        self._app.screen.clear_selection()
+        self._app.return_to_prompt(self._session.stop())
+
+    @action(
+        "Leave this chat, which stays on disk, for a new one", keys="ctrl+n", slash="new clear", hint="new chat", rank=7
+    )
+    async def new_chat(self) -> None:
+        self._session.new_chat()
+        await self._app.start_over()
+
+    @action("Answer the last message again, beside the present answer", keys="ctrl+r", slash="regen regenerate retry")
+    def regenerate(self) -> None:
+        self._session.regenerate()
+
+    @action("Write on where the last answer ends", keys="ctrl+t", slash="continue")
+    def continue_answer(self) -> None:
+        self._session.continue_answer()
+
+    @action("Show the answer before this one, where there are several", keys="alt+comma", slash="previous")
+    def previous_answer(self) -> None:
+        self._other_answer(-1)
+
+    @action("Show the answer after this one", keys="alt+full_stop f9", slash="next")
+    def next_answer(self) -> None:
+        self._other_answer(1)
+
+    @action("Say what the model is told before the conversation", slash="system", argument="[TEXT]")
+    def system(self, argument: str) -> None:
+        if argument:
+            self._session.set_system_prompt(argument)
+        else:
+            system = self._session.conversation.system
+            self._app.prompt.set_text(f"/system {system.content if system is not None else ''}")
+
+    @action("Write this chat as Markdown", keys="ctrl+s f4", slash="save", argument="[FILE]")
+    def save(self, argument: str) -> None:
+        path = self._session.export_markdown(Path(argument).expanduser() if argument else None)
+        self._app.say(f"Saved to {path}")
+
+    @action("Copy the last answer", keys="ctrl+y", slash="copy")
+    def copy(self) -> None:
+        answers = [message for message in self._session.conversation.path() if message.role == "assistant"]
+        if not answers or not answers[-1].content:
+            self._app.say("There is no answer to copy yet", "warning")
+            return
+        self._app.copy_to_clipboard(answers[-1].content)
+        self._app.say("Copied the last answer")
+
+    # Sampling
+
+    @action("Temperature up", keys="alt+up ctrl+up f6", group=SAMPLING, hint="temperature", hint_key="Alt+↑↓", rank=5)
+    def temperature_up(self) -> None:
+        self._nudge("temperature", 1)
+
+    @action("Temperature down", keys="alt+down ctrl+down f5", group=SAMPLING)
+    def temperature_down(self) -> None:
+        self._nudge("temperature", -1)
+
+    @action("Top-p up", keys="alt+right f8", group=SAMPLING, hint="top-p", hint_key="Alt+←→", rank=6)
+    def top_p_up(self) -> None:
+        self._nudge("top_p", 1)
+
+    @action("Top-p down", keys="alt+left f7", group=SAMPLING)
+    def top_p_down(self) -> None:
+        self._nudge("top_p", -1)
+
+    @action("Set the temperature", slash="temp temperature", argument="VALUE", group=SAMPLING)
+    def temperature(self, argument: str) -> None:
+        self._set("temperature", argument)
+
+    @action("Set top-p", slash="top_p", argument="VALUE", group=SAMPLING)
+    def top_p(self, argument: str) -> None:
+        self._set("top_p", argument)
+
+    @action("Set any sampling value by its name", slash="set", argument="NAME VALUE", group=SAMPLING)
+    def set(self, argument: str) -> None:
+        name, _, value = argument.replace("=", " ").partition(" ")
+        name = name.replace("-", "_").lower()
+        self._set(_ALIASES.get(name, name), value.strip())
+
+    # View
+
+    @action("Show or hide the panels", keys="ctrl+b f3", slash="panels", group=VIEW)
+    def panels(self) -> None:
+        self._app.toggle_panels()
+
+    @action("Scroll up", keys="shift+up", group=VIEW)
+    def scroll_up(self) -> None:
+        self._app.pane.scroll_relative(y=-1, animate=False)
+
+    @action("Scroll down", keys="shift+down", group=VIEW)
+    def scroll_down(self) -> None:
+        self._app.pane.scroll_relative(y=1, animate=False)
+
+    @action("Scroll up a page", keys="pageup", group=VIEW)
+    def page_up(self) -> None:
+        self._app.pane.scroll_page_up(animate=False)
+
+    @action("Scroll down a page", keys="pagedown", group=VIEW)
+    def page_down(self) -> None:
+        self._app.pane.scroll_page_down(animate=False)
+
+    @action("Go to the first message", keys="ctrl+home", group=VIEW)
+    def scroll_top(self) -> None:
+        self._app.pane.scroll_home(animate=False)
+
+    @action("Go to the end and follow it", keys="ctrl+end", group=VIEW)
+    def scroll_bottom(self) -> None:
+        self._app.pane.follow()
+
+    @action("Choose the colours", slash="theme", argument="[NAME]", group=VIEW)
+    def theme(self, argument: str) -> None:
+        if not argument:
+            self._app.search_themes()
+        elif argument in self._app.available_themes:
+            self._app.theme = argument
+        else:
+            raise SettingsError(f"there is no theme {argument!r}; /theme lists them")
+
+    # Program
+
+    @action("Choose a model", slash="model", keys="f2", group=PROGRAM)
+    def model(self) -> None:
+        self._app.choose_model()
+
+    @action("Find any action by its name", keys="ctrl+p", slash="palette", group=PROGRAM, hint="all", rank=3)
+    def palette(self) -> None:
+        self._app.action_command_palette()
+
+    @action("Show every key and command", keys="f1", slash="help ?", group=PROGRAM, hint="help", rank=2)
+    def help(self) -> None:
+        self._app.show_help()
+
+    @action("Clear the input, else stop the answer, else quit when pressed twice", keys="ctrl+c", group=PROGRAM)
+    def interrupt(self) -> None:
+        prompt = self._app.prompt
+        if prompt.text:
+            prompt.remember(prompt.text)
+            prompt.take()
+        elif self._session.busy or self._session.queued:
+            self.stop()
+        elif time.monotonic() < self._quit_until:
+            self._app.exit()
+        else:
+            self._quit_until = time.monotonic() + QUIT_SECONDS
+            self._app.say("Ctrl+C again quits", seconds=QUIT_SECONDS)
+
+    @action("Quit, when the input is empty", keys="ctrl+d", group=PROGRAM)
+    def leave(self) -> None:
+        if self._app.prompt.text:
+            self._app.prompt.action_delete_right()
+        else:
+            self._app.exit()
+
+    @action("Quit", keys="ctrl+q", slash="quit exit bye", group=PROGRAM)
+    def quit(self) -> None:
+        self._app.exit()
+
+    # Inside
+
+    def _other_answer(self, step: int) -> None:
+        conversation: Conversation = self._session.conversation
+        answers = [message for message in conversation.path() if message.role == "assistant"]
+        if not answers or len(conversation.siblings(answers[-1].id)) < 2:
+            self._app.say("The last answer has no alternatives; Ctrl+R makes one", "warning")
+            return
+        self._session.select_sibling(answers[-1].id, step)
+
+    def _nudge(self, name: str, steps: int) -> None:
+        self._session.nudge(name, steps)
+        self._app.flash(name)
+
+    def _set(self, name: str, text: str) -> None:
+        if name not in SAMPLING_NAMES:
+            raise SettingsError(f"{name or 'nothing'} cannot be set; one of {', '.join(SAMPLING_NAMES)} can")
+        if not text:
+            self._app.say(f"{label(name)} is {sampling_value(self._session.sampling[name].value)}")
+            return
+        self._session.set_sampling(name, _number(name, text))
+        self._app.flash(name)
+
+
+def _number(name: str, text: str) -> Any:
+    kind = SCHEMA[name].type
+    try:
+        return kind(text)
+    except ValueError:
+        wanted = "a whole number" if kind is int else "a number"
+        raise SettingsError(f"{name} is {text!r}, expected {wanted}") from None
+
+
+ACTIONS = actions_of(Actions)
+COMMANDS = Commands(ACTIONS, SAMPLING_NAMES)

@@ -1,0 +1,402 @@
+"""The full-screen chat: lays the widgets out, runs actions, and hands events on."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
+
+from tinyllm_chat.chat.session import SessionError
+from tinyllm_chat.chat.settings import SettingsError
+from tinyllm_chat.tui import themes
+from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
+from tinyllm_chat.tui.feed import Feed, variant_of
+from tinyllm_chat.tui.guard import stderr_to_log
+from tinyllm_chat.tui.models import ModelChoice, ModelSource
+from tinyllm_chat.tui.palette import ActionProvider
+from tinyllm_chat.tui.registry import Action, UnknownCommand, bindings, is_command, key_name
+from tinyllm_chat.tui.text import clean_line
+from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, TitleBar, status
+from tinyllm_chat.tui.widgets.message import MessageView
+from tinyllm_chat.tui.widgets.pane import ChatPane
+from tinyllm_chat.tui.widgets.panels import Panels, Speed
+from tinyllm_chat.tui.widgets.progress import Progress
+from tinyllm_chat.tui.widgets.prompt import InputBar, Prompt
+from tinyllm_chat.tui.widgets.suggestions import Suggestions
+
+if TYPE_CHECKING:
+    from textual.widgets import Markdown, TextArea
+
+    from tinyllm_chat.chat.session import Session
+    from tinyllm_chat.tui.screens import ModelScreen
+
+PANEL_COLUMNS = 100  # a terminal this wide has room for the panels
+PANEL_WIDTH = 38  # as style.tcss has it
+TALL = 30  # rows from which there is room for empty ones
+TICK = 1 / 20  # seconds between two looks at what the backend did, while something is expected
+IDLE_TICK = 1.0
+FLASH_SECONDS = 0.7
+# Seconds after which a running thread hands the interpreter on. With Python's 5 ms the thread that calls the engine for
+# every token waits for the screen longer than a token takes.
+SWITCH_INTERVAL = 0.0005
+
+log = logging.getLogger(__name__)
+
+
+class TinyLLMChatApp(App[None]):
+    """One chat window over a session.
+
+    `model`: path to open once the screen stands. `models`: what to choose from, when there is no model and later.
+    `warnings`: lines to show from the start, such as settings that were not understood.
+    """
+
+    CSS_PATH = "style.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar = {ActionProvider}
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
+    TITLE = "tinyllm-chat"
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        model: str | None = None,
+        models: ModelSource | None = None,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        self.session = session
+        self._model = model
+        self._models = models
+        self._warnings = tuple(warnings)
+        self._actions = Actions(self)
+        self._panels_wanted = bool(session.settings.value("show_panels"))
+        self._flashing: frozenset[str] = frozenset()
+        self._flash_timer: Timer | None = None
+        self._ticking: Timer | None = None
+        self._speed = Speed()
+        self.header = TitleBar()
+        self.pane = ChatPane(lambda message: variant_of(session.conversation, message))
+        self.feed = Feed(self)
+        self._top_rule = Rule(id="top-rule")
+        self._input_rule = Rule(id="input-rule")
+        self._suggestions = Suggestions()
+        self._input = InputBar()
+        self._panels = Panels(id="panels")
+        for theme in themes.THEMES:
+            self.register_theme(theme)
+
+    # Layout
+
+    def compose(self) -> ComposeResult:
+        yield self.header
+        yield self._top_rule
+        with Horizontal(id="middle"):
+            with Vertical(id="chat"):
+                yield self.pane
+                yield self._suggestions
+                yield self._input_rule
+                yield self._input
+            yield self._panels
+        yield Hints(hints())
+
+    async def on_mount(self) -> None:
+        self._set_first_theme()
+        self.prompt.focus()
+        for warning in self._warnings:
+            self.report(warning, "warning")
+        await self.feed.show_path()
+        self.show_figures(Speed())
+        self._ticking = self.set_interval(TICK, self._tick)
+        self.set_interval(IDLE_TICK, self._tick)
+        self.call_after_refresh(self._open_first)
+
+    def on_resize(self, event: events.Resize) -> None:
+        self.set_class(event.size.height >= TALL, "-tall")
+        self._arrange(event.size.width)
+
+    def _arrange(self, width: int) -> None:
+        shown = self._panels_wanted and width >= PANEL_COLUMNS
+        self._panels.display = shown
+        self._top_rule.set_joint(width - PANEL_WIDTH if shown else None)
+        self.show_figures(self._speed)
+
+    def toggle_panels(self) -> None:
+        self._panels_wanted = not self._panels_wanted
+        if self._panels_wanted and self.size.width < PANEL_COLUMNS:
+            self.say(
+                f"The panels need a terminal of {PANEL_COLUMNS} columns; this one has {self.size.width}", "warning"
+            )
+        self._arrange(self.size.width)
+
+    def _set_first_theme(self) -> None:
+        name = self.session.settings.value("theme") or themes.DEFAULT
+        if name not in self.available_themes:
+            self.report(f"there is no theme {name!r}; /theme lists them", "warning")
+            name = themes.DEFAULT
+        self.theme = name
+
+    # Events of the backend
+
+    async def _tick(self) -> None:
+        await self.feed.tick()
+        if self._ticking is not None and self.feed.idle:
+            self._ticking.pause()
+
+    async def wake(self) -> None:
+        """Something was asked for: what comes of it is shown at once, and from now on at the full pace."""
+        if self._ticking is not None:
+            self._ticking.resume()
+        await self.feed.tick()
+
+    # What is shown
+
+    @property
+    def prompt(self) -> Prompt:
+        return self._input.prompt
+
+    def say(self, text: str, severity: str = "information", seconds: float | None = None) -> None:
+        """Something to read in passing."""
+        kind = severity if severity in ("warning", "error") else "information"
+        self.notify(clean_line(text), severity=kind, timeout=seconds, markup=False)  # type: ignore[arg-type]
+
+    def report(self, text: str, severity: str) -> None:
+        """Something that stays in sight: in the chat, unless it is good news."""
+        if severity == "information":
+            self.say(text)
+        else:
+            self.pane.add_note(text, severity)
+
+    def show_note(self, note: str) -> None:
+        if note != self._input_rule.note:
+            self._show_status(note)
+
+    def show_figures(self, speed: Speed, sample: float | None = None) -> None:
+        self._speed = speed
+        session = self.session
+        cache_type = session.model.cache_type if session.model is not None else ""
+        if self._panels.display:
+            self._panels.cache.show(session.cache, cache_type)
+            self._panels.speed.show(speed, sample)
+            self._panels.sampling.show(session.sampling, self._flashing)
+        self._show_status(self._input_rule.note)
+
+    def _show_status(self, note: str) -> None:
+        line = None
+        if not self._panels.display:
+            line = status(self.session.cache, self._speed.decode, self.session.sampling, self._flashing)
+        self._input_rule.show(line, note)
+
+    def flash(self, name: str) -> None:
+        """Marks a value that was just changed."""
+        self._flashing |= {name}
+        if self._flash_timer is not None:
+            self._flash_timer.stop()
+        self._flash_timer = self.set_timer(FLASH_SECONDS, self._end_flash)
+        self.show_figures(self._speed)
+
+    def _end_flash(self) -> None:
+        self._flashing = frozenset()
+        self.show_figures(self._speed)
+
+    def show_help(self) -> None:
+        from tinyllm_chat.tui.screens import HelpScreen
+
+        self.push_screen(HelpScreen(ACTIONS))
+
+    async def start_over(self) -> None:
+        """The chat is another one."""
+        await self.pane.clear_notes()
+        self.pane.follow()
+
+    # Models
+
+    async def _open_first(self) -> None:
+        """Opens the model that was named, or lets the user choose one. The screen has been painted by now."""
+        if self._model is not None:
+            await self.open_model(self._model)
+        elif self.session.model is None:
+            self.choose_model()
+
+    async def open_model(self, path: str) -> None:
+        self.session.open_model(path)
+        self.feed.opening(path)
+        await self.wake()
+
+    def choose_model(self) -> None:
+        if self._models is None:
+            self.say("No list of models here: name one on the command line", "warning")
+            return
+        from tinyllm_chat.tui.screens import ModelScreen
+
+        screen = ModelScreen()
+        self.push_screen(screen, self._model_chosen)
+        self.run_worker(partial(self._list_models, screen), thread=True, exit_on_error=False)
+
+    def _list_models(self, screen: ModelScreen) -> None:
+        assert self._models is not None
+        choices = self._models.choices()
+        self.call_from_thread(screen.show, choices)
+
+    async def _model_chosen(self, choice: ModelChoice | None) -> None:
+        if choice is None:
+            return
+        if choice.path is not None:
+            await self.open_model(choice.path)
+            return
+        self.feed.show_progress(Progress.of_loading(choice.name, "starting the download", 0, 0))
+        self.run_worker(partial(self._fetch, choice.name), thread=True, exit_on_error=False)
+
+    def _fetch(self, name: str) -> None:
+        """On a worker thread: downloads a model, then has it opened."""
+        assert self._models is not None
+
+        def progress(stage: str, done: int, total: int) -> None:
+            self.call_from_thread(self.feed.show_progress, Progress.of_loading(name, stage, done, total))
+
+        try:
+            path = self._models.fetch(name, progress)
+        except Exception as error:
+            log.warning("%s was not downloaded", name, exc_info=error)
+            self.call_from_thread(self._fetch_failed, str(error) or type(error).__name__)
+        else:
+            self.call_from_thread(self.open_model, path)
+
+    def _fetch_failed(self, message: str) -> None:
+        self.feed.show_progress(None)
+        self.report(message, "error")
+
+    # Actions
+
+    async def action_act(self, name: str) -> None:
+        await self.run_entry(next(entry for entry in ACTIONS if entry.name == name))
+
+    async def choose_action(self, entry: Action) -> None:
+        """From the palette: what needs an argument is put into the input to be completed."""
+        if entry.needs_argument:
+            self.prompt.set_text(f"/{entry.slash[0]} ")
+            self.prompt.focus()
+        else:
+            await self.run_entry(entry)
+
+    async def run_entry(self, entry: Action, argument: str = "") -> bool:
+        """Runs an action and shows what is wrong; False if something was."""
+        try:
+            result = entry.run(self._actions, argument)
+            if inspect.isawaitable(result):
+                await result
+        except (SettingsError, SessionError, OSError) as error:
+            self.say(str(error), "error")
+            return False
+        await self.wake()
+        return True
+
+    async def submit(self) -> None:
+        """Sends what stands in the input, or does what it commands."""
+        text = self.prompt.text
+        if is_command(text.strip()):
+            await self._command(text.strip())
+            return
+        if not text.strip():
+            return
+        said = text.replace("//", "/", 1) if text.startswith("//") else text
+        self.session.send(said)
+        self.prompt.remember(text)
+        self.prompt.take()
+        self.pane.follow()
+        self.pane.show_queued(self.session.queued)
+        if self.session.model is None and self.session.loading is None:
+            self.say("No model is open: the message waits. /model opens one", "warning")
+
+    async def _command(self, text: str) -> None:
+        try:
+            entry, argument = COMMANDS.parse(text)
+        except UnknownCommand as error:
+            self.say(str(error), "error")
+            return
+        before = self.prompt.text
+        self.prompt.take()
+        if await self.run_entry(entry, argument):
+            self.prompt.remember(before)
+        else:
+            self.prompt.set_text(before)
+
+    def return_to_prompt(self, texts: Sequence[str]) -> None:
+        """Gives back what was waiting to be sent."""
+        if texts:
+            self.prompt.set_text("\n".join([*texts, self.prompt.text]).rstrip("\n"))
+            self.pane.show_queued(())
+
+    async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
+        event.stop()
+        await self.run_entry(next(entry for entry in ACTIONS if entry.name == "send"))
+
+    def on_prompt_completed(self, event: Prompt.Completed) -> None:
+        event.stop()
+        if self._suggestions.actions:
+            entry = self._suggestions.actions[0]
+            self.prompt.set_text(f"/{entry.slash[0]} " if entry.argument else f"/{entry.slash[0]}")
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        self._suggestions.show(COMMANDS.starting_with(self.prompt.text))
+
+    def on_input_bar_draft_changed(self, event: InputBar.DraftChanged) -> None:
+        event.stop()
+        self.count_draft()
+
+    def count_draft(self) -> None:
+        text = self.prompt.text
+        self._input.count.show(self.session.count_tokens(text) if text.strip() else None)
+
+    async def on_message_view_variant_asked(self, event: MessageView.VariantAsked) -> None:
+        event.stop()
+        try:
+            self.session.select_sibling(event.message_id, event.step)
+        except SessionError as error:
+            self.say(str(error), "warning")
+        await self.wake()
+
+    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+        event.stop()
+        self.copy_to_clipboard(event.href)
+        self.say(f"Copied the address {event.href}")
+
+
+def hints() -> list[Hint]:
+    """What stands at the foot of the screen."""
+    return [
+        Hint(entry.hint_key or key_name(entry.keys[0]), entry.hint, entry.command, entry.rank)
+        for entry in ACTIONS
+        if entry.hint
+    ]
+
+
+def run(
+    session: Session,
+    *,
+    model: str | None = None,
+    models: ModelSource | None = None,
+    warnings: Sequence[str] = (),
+    log_file: Path | None = None,
+) -> int:
+    """Shows the chat until the user leaves; returns the exit code. The session is closed."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    try:
+        with stderr_to_log(log_file):
+            app = TinyLLMChatApp(session, model=model, models=models, warnings=warnings)
+            app.run()
+        return app.return_code or 0
+    finally:
+        sys.setswitchinterval(before)
+        session.close()

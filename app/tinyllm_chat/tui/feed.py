@@ -1,0 +1,219 @@
+"""Carries what the chat layer reports to the widgets: events as they come, figures a few times a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from tinyllm_chat.chat import conversation
+from tinyllm_chat.chat.events import (
+    AnswerFailed,
+    AnswerFinished,
+    AnswerStarted,
+    AnswerStats,
+    CacheState,
+    Event,
+    ModelFailed,
+    ModelInfo,
+    ModelLoading,
+    ModelReady,
+    Notice,
+    PathChanged,
+    ReadingPrompt,
+    TextDelta,
+)
+from tinyllm_chat.tui.text import size
+from tinyllm_chat.tui.widgets.bars import Titles
+from tinyllm_chat.tui.widgets.pane import ChatPane, welcome
+from tinyllm_chat.tui.widgets.panels import Speed
+from tinyllm_chat.tui.widgets.progress import Progress
+
+if TYPE_CHECKING:
+    from tinyllm_chat.chat.session import Session
+    from tinyllm_chat.tui.app import TinyLLMChatApp
+
+FIGURES_INTERVAL = 0.25  # seconds between two readings of the figures: faster ones cannot be read
+SAMPLE_INTERVAL = 0.5  # seconds between two points of the speed curve
+
+
+class Feed:
+    """One per app; runs on its thread. `clock` returns seconds."""
+
+    def __init__(self, app: TinyLLMChatApp, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._clock = clock
+        self._speed = Speed()
+        self._next_figures = 0.0
+        self._next_sample = 0.0
+        self._model_path = ""
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def _session(self) -> Session:
+        return self._app.session
+
+    @property
+    def _pane(self) -> ChatPane:
+        return self._app.pane
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is expected before the user does something."""
+        session = self._session
+        return not session.busy and session.loading is None and not (session.queued and session.model is not None)
+
+    def opening(self, path: str) -> None:
+        """A model is being opened."""
+        self._model_path = path
+        self.show_progress(Progress.of_loading(PurePath(path).name, "opening", 0, 0))
+        self.show_titles()
+
+    async def tick(self) -> None:
+        """Applies what has happened since the last tick."""
+        async with self._one_at_a_time:  # timers and keys both come here, each in a task of its own
+            await self._take_events()
+
+    async def _take_events(self) -> None:
+        events = self._session.drain()
+        for event in events:
+            await self._apply(event)
+        if events:
+            self._pane.show_queued(self._session.queued)
+        for view in self._pane.views[-1:]:
+            if view.body is not None:
+                view.body.paint()
+        self._app.show_note("↓ more below · Ctrl+End" if self._session.busy and not self._pane.following else "")
+        now = self._clock()
+        if now >= self._next_figures:
+            self._next_figures = now + FIGURES_INTERVAL
+            self.show_figures(sample=self._session.busy and now >= self._next_sample and self._speed.decode > 0)
+
+    async def _apply(self, event: Event) -> None:
+        match event:
+            case TextDelta():
+                self._text(event)
+            case ReadingPrompt():
+                self._reading(event)
+            case AnswerStarted():
+                self._answer_started(event)
+            case AnswerFinished() | AnswerFailed():
+                await self._answer_ended(event)
+            case PathChanged():
+                await self.show_path()
+            case ModelLoading():
+                name = PurePath(self._model_path).name
+                self.show_progress(Progress.of_loading(name, event.stage, event.done, event.total))
+            case ModelReady():
+                self._model_ready(event.info)
+            case ModelFailed():
+                self.show_progress(None)
+                self._pane.add_note(f"{event.message} · /model opens another one", "error")
+                self.show_titles()
+            case Notice():
+                self._app.report(event.message, event.severity)
+            case CacheState():
+                pass  # the session keeps it; shown with the other figures
+
+    # Answers
+
+    def _answer_started(self, event: AnswerStarted) -> None:
+        if view := self._pane.view_of(event.message_id):
+            waiting = event.prompt_tokens - event.reused_tokens
+            view.show_progress(Progress.of_prompt(0, waiting, 0.0))
+
+    def _reading(self, event: ReadingPrompt) -> None:
+        self._speed = Speed(self._speed.decode, event.tokens_per_second, self._speed.first_token)
+        if view := self._pane.view_of(event.message_id):
+            view.show_progress(Progress.of_prompt(event.done, event.total, event.tokens_per_second))
+
+    def _text(self, event: TextDelta) -> None:
+        self._speed = Speed(event.tokens_per_second, self._speed.prefill, self._speed.first_token)
+        if view := self._pane.view_of(event.message_id):
+            view.add_text(event.text)
+            if event.sampling is not None:
+                view.show_state()
+
+    async def _answer_ended(self, event: AnswerFinished | AnswerFailed) -> None:
+        if isinstance(event, AnswerFinished):
+            self._take_stats(event.stats)
+        if view := self._pane.view_of(event.message_id):
+            await view.finish()
+        await self._pane.prune()
+        self.show_titles()
+        self.show_figures(sample=self._speed.decode > 0)
+
+    def _take_stats(self, stats: AnswerStats) -> None:
+        old = self._speed
+        self._speed = Speed(
+            stats.decode_tokens_per_second or old.decode,
+            stats.prefill_tokens_per_second or old.prefill,
+            stats.first_token_seconds or old.first_token,
+        )
+
+    # Model
+
+    def show_progress(self, progress: Progress | None) -> None:
+        self._pane.show_loading(progress)
+
+    def _model_ready(self, info: ModelInfo) -> None:
+        self.show_progress(None)
+        self._pane.show_welcome(welcome_to(info))
+        for note in info.notes:
+            self._pane.add_note(note, "information")
+        self.show_titles()
+        self.show_figures()
+        self._app.count_draft()
+
+    # Everything else that is seen
+
+    async def show_path(self) -> None:
+        await self._pane.show_path(self._session.conversation.path())
+        self.show_titles()
+
+    def show_titles(self) -> None:
+        session = self._session
+        path = session.conversation.path()
+        turns = sum(message.role == "user" for message in path)
+        model = session.model
+        name = model.name if model is not None else PurePath(self._model_path).stem
+        if session.read_only:
+            keeping = "read-only"
+        else:
+            keeping = "saved" if session.transcript_path is not None else "not saved" if turns else ""
+        file_type = model.file_type if model is not None else ""
+        self._app.header.show(Titles(name, file_type, session.title, turns, keeping))
+
+    def show_figures(self, *, sample: bool = False) -> None:
+        """Brings panels and status up to date; `sample` adds a point to the speed curve."""
+        if sample:
+            self._next_sample = self._clock() + SAMPLE_INTERVAL
+        self._app.show_figures(self._speed, self._speed.decode if sample else None)
+
+
+def welcome_to(info: ModelInfo) -> Content:
+    return welcome(
+        info.name,
+        (
+            f"{_parameters(info.parameters)} parameters · {info.file_type} · {size(info.file_bytes)}",
+            f"{info.context_length} tokens of context · {info.threads} threads",
+        ),
+    )
+
+
+def variant_of(chat: conversation.Conversation, message: conversation.Message) -> str:
+    """Which of several answers a message is, as "2/3"; empty for an only one."""
+    if message.role != "assistant" or message.id not in chat:
+        return ""
+    siblings = chat.siblings(message.id)
+    return f"{siblings.index(message.id) + 1}/{len(siblings)}" if len(siblings) > 1 else ""
+
+
+def _parameters(number: int) -> str:
+    if number >= 999_500_000:
+        return f"{number / 1e9:.1f} B"
+    return f"{number / 1e6:.0f} M"

@@ -1,0 +1,29 @@
+"""What the start screen can offer: models that are here, and models that can be fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """`path` None: known by name only, and downloaded when it is chosen."""
+
+    name: str
+    detail: str  # size, origin: whatever helps to choose
+    path: str | None = None
+
+
+class ModelSource(Protocol):
+    """Where models come from."""
+
+    def choices(self) -> Sequence[ModelChoice]:
+        """Models found here first, then the rest of the catalogue. Called on a worker thread."""
+
+    def fetch(self, name: str, progress: Callable[[str, int, int], None]) -> str:
+        """Downloads a model and returns its path. Called on a worker thread.
+
+        `progress(stage, done, total)`, total 0 where it is not known. Raises an exception whose message is one line.
+        """

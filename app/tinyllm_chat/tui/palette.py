@@ -1,0 +1,43 @@
+"""The command palette: every action by name, each with its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from tinyllm_chat.tui.actions import ACTIONS
+from tinyllm_chat.tui.registry import Action, key_name
+
+if TYPE_CHECKING:
+    from tinyllm_chat.tui.app import TinyLLMChatApp
+
+_NOT_LISTED = {"palette", "newline", "send"}  # what makes no sense from inside the palette
+
+
+class ActionProvider(Provider):
+    async def discover(self) -> Hits:
+        for entry in self._entries():
+            yield DiscoveryHit(entry.help, partial(self._run, entry), help=keys_and_command(entry))
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for entry in self._entries():
+            text = f"{entry.help} {entry.usage}".rstrip()
+            if (score := matcher.match(text)) > 0:
+                yield Hit(score, matcher.highlight(text), partial(self._run, entry), help=keys_and_command(entry))
+
+    @staticmethod
+    def _entries() -> Iterator[Action]:
+        return (entry for entry in ACTIONS if entry.name not in _NOT_LISTED)
+
+    def _run(self, entry: Action) -> None:
+        app = cast("TinyLLMChatApp", self.app)
+        app.call_later(app.choose_action, entry)
+
+
+def keys_and_command(entry: Action) -> str:
+    keys = ", ".join(key_name(key) for key in entry.keys)
+    return "   ".join(part for part in (keys, entry.usage) if part)

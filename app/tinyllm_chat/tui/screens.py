@@ -1,0 +1,107 @@
+"""What covers the chat for a moment: help, and the choice of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from tinyllm_chat.tui.models import ModelChoice
+from tinyllm_chat.tui.registry import GROUPS, Action, key_name
+from tinyllm_chat.tui.text import clean_line
+from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, row
+
+_CLOSING = [Binding("escape,ctrl+c", "dismiss_empty", "Close", show=False)]
+
+
+class HelpScreen(ModalScreen[None]):
+    """Every action with its keys and its slash command."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*_CLOSING, Binding("f1,q,enter", "dismiss_empty", "Close", show=False)]
+
+    def __init__(self, actions: Iterable[Action]) -> None:
+        super().__init__()
+        self._actions = tuple(actions)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet"):
+            yield Static(Content.styled("Keys and commands", f"bold {ACCENT}"), classes="title")
+            with VerticalScroll():
+                for group in GROUPS:
+                    yield Static(Content.styled(group, "bold"), classes="group")
+                    for entry in self._actions:
+                        if entry.group == group:
+                            yield HelpRow(entry)
+            yield Static(
+                Content.styled("Esc closes · a message that starts with / is written //", MUTED), classes="foot"
+            )
+
+    def action_dismiss_empty(self) -> None:
+        self.dismiss(None)
+
+
+class HelpRow(Static):
+    """What an action does, and below or beside it how to ask for it."""
+
+    def __init__(self, entry: Action) -> None:
+        keys = "  ".join(key_name(key) for key in entry.keys)
+        left = Content.styled(keys, "bold")
+        if entry.usage:
+            left = Content.assemble(left, "  " if keys else "", (entry.usage, ACCENT))
+        super().__init__()
+        self._left, self._right = left, Content.styled(entry.help, MUTED)
+
+    def render(self) -> Content:
+        width = self.content_size.width
+        column = min(42, width // 2)
+        return Content.assemble(self._left.truncate(column - 2, ellipsis=True, pad=True), "  ", self._right)
+
+
+class ModelScreen(ModalScreen[ModelChoice | None]):
+    """Models found on this machine, and those that can be downloaded."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _CLOSING
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._choices: Sequence[ModelChoice] = ()
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="sheet"):
+            yield Static(Content.styled("Choose a model", f"bold {ACCENT}"), classes="title")
+            yield OptionList(markup=False)
+            yield Static(Content.styled("looking for models …", MUTED), classes="foot")
+
+    def show(self, choices: Sequence[ModelChoice]) -> None:
+        self._choices = choices
+        options = self.query_one(OptionList)
+        options.clear_options()
+        width = max(20, options.scrollable_content_region.width - 2)
+        here = [choice for choice in choices if choice.path is not None]
+        if not here:
+            options.add_option(Option(Content.styled("none on this machine yet", MUTED), disabled=True))
+        for index, choice in enumerate(choices):
+            if choice.path is None and index == len(here):
+                options.add_option(Option(Content.styled("\nto download", MUTED), disabled=True))
+            text = row(Content(clean_line(choice.name)), Content.styled(clean_line(choice.detail), MUTED), width)
+            options.add_option(Option(text, id=str(index)))
+        self.query_one(".foot", Static).update(
+            Content.styled("Enter opens · Esc closes · tinyllm-chat FILE.gguf opens any file", MUTED)
+        )
+        options.focus()
+        options.action_first()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if event.option_id is not None:
+            self.dismiss(self._choices[int(event.option_id)])
+
+    def action_dismiss_empty(self) -> None:
+        self.dismiss(None)

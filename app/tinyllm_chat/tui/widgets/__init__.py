@@ -1,0 +1,1 @@
+"""Small widgets: they get plain values, show them and post messages."""

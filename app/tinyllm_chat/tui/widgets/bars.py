@@ -1,0 +1,163 @@
+"""The lines around the chat: header, rules, the status line of a narrow terminal, and the hints at the foot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from textual.content import Content
+from textual.style import Style
+from textual.widget import Widget
+
+from tinyllm_chat.chat.events import CacheState
+from tinyllm_chat.chat.session import SamplingValue
+from tinyllm_chat.tui.text import SHORT_NAMES, clean_line, label, rate, sampling_value
+from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, row
+
+WIDE = 110  # columns from which hints stand further apart
+
+
+@dataclass(frozen=True, slots=True)
+class Titles:
+    """What the header says."""
+
+    model: str = ""
+    file_type: str = ""
+    chat: str = ""
+    turns: int = 0
+    keeping: str = ""  # saved, read-only, not saved
+
+
+class TitleBar(Widget):
+    """One line: the model on the left, the chat on the right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._titles = Titles()
+
+    def show(self, titles: Titles) -> None:
+        if titles != self._titles:
+            self._titles = titles
+            self.refresh()
+
+    def render(self) -> Content:
+        titles = self._titles
+        left = Content.assemble(
+            (clean_line(titles.model) or "tinyllm-chat", f"bold {ACCENT}"), "  ", (clean_line(titles.file_type), MUTED)
+        )
+        parts = [clean_line(titles.chat)] if titles.turns else []
+        if titles.turns:
+            parts.append("1 turn" if titles.turns == 1 else f"{titles.turns} turns")
+        parts.append(titles.keeping)
+        right = Content.styled(" · ".join(part for part in parts if part), MUTED)
+        return row(left, right, self.content_size.width)
+
+
+class Rule(Widget):
+    """A thin line across, in which a status may stand at the left and a note at the right."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._joint: int | None = None
+        self._status: Content | None = None
+        self._note = ""
+
+    def set_joint(self, column: int | None) -> None:
+        """The column where another line goes down from this one."""
+        if column != self._joint:
+            self._joint = column
+            self.refresh()
+
+    def show(self, status: Content | None = None, note: str = "") -> None:
+        if note != self._note or status is not self._status:
+            self._status, self._note = status, note
+            self.refresh()
+
+    @property
+    def note(self) -> str:
+        return self._note
+
+    @property
+    def status(self) -> str:
+        return self._status.plain if self._status is not None else ""
+
+    def render(self) -> Content:
+        width = self.content_size.width
+        line = "─" * width
+        if self._joint is not None and 0 <= self._joint < width:
+            line = line[: self._joint] + "┬" + line[self._joint + 1 :]
+        parts: list[Content | tuple[str, str]] = []
+        used = 0
+        if self._status is not None and width > 12:
+            status = self._status.truncate(width - 6, ellipsis=True)
+            parts += [("── ", FAINT), status, " "]
+            used = status.cell_length + 4
+        note = f" {self._note} " if self._note and used + len(self._note) + 6 <= width else ""
+        end = "──" if note else ""
+        parts += [(line[used : width - len(note) - len(end)], FAINT), (note, ACCENT), (end, FAINT)]
+        return Content.assemble(*parts)
+
+
+def status(
+    cache: CacheState | None,
+    decode: float,
+    sampling: Mapping[str, SamplingValue],
+    flashing: frozenset[str] = frozenset(),
+) -> Content:
+    """The panels on one line, for a terminal without room for them."""
+    parts = [Content.styled("KV –", MUTED)]
+    if cache is not None and cache.total:
+        share = 100 * cache.used / cache.total
+        parts = [Content.assemble(("KV ", MUTED), f"{cache.used}/{cache.total}", (f" {share:.0f}%", MUTED))]
+    parts.append(Content.assemble(f"{rate(decode):>4}", (" tok/s", MUTED)))
+    names = ["temperature", "top_p", *sorted(flashing - {"temperature", "top_p"})]
+    values = [
+        Content.assemble(
+            (f"{SHORT_NAMES.get(name, label(name))} ", MUTED),
+            (sampling_value(sampling[name].value), FLASH if name in flashing else ""),
+        )
+        for name in names
+        if name in sampling
+    ]
+    parts.append(Content("  ").join(values))
+    return Content.assemble((" · ", FAINT)).join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A key and what it does, for the foot of the screen. `action` runs on a click."""
+
+    key: str
+    label: str
+    action: str
+    rank: int = 0  # the lowest stay longest
+
+
+class Hints(Widget):
+    """As many hints as fit."""
+
+    def __init__(self, hints: Sequence[Hint]) -> None:
+        super().__init__()
+        self._hints = tuple(hints)
+
+    def show(self, hints: Sequence[Hint]) -> None:
+        if tuple(hints) != self._hints:
+            self._hints = tuple(hints)
+            self.refresh()
+
+    def render(self) -> Content:
+        width = self.content_size.width
+        gap = Content.styled("  ·  " if width >= WIDE else " · ", FAINT)
+        parts = {hint: self._part(hint) for hint in self._hints}
+        fitting: list[Hint] = []
+        for hint in sorted(self._hints, key=lambda hint: hint.rank):
+            width -= parts[hint].cell_length + (gap.cell_length if fitting else 0)
+            if width < 0:
+                break
+            fitting.append(hint)
+        return gap.join(part for hint, part in parts.items() if hint in fitting)
+
+    @staticmethod
+    def _part(hint: Hint) -> Content:
+        click = Style.from_meta({"@click": hint.action})
+        return Content.assemble((hint.key, "bold"), " ", (hint.label, MUTED)).stylize(click)
