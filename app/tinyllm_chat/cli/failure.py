@@ -68,13 +68,21 @@ def _hint(error: click.UsageError) -> str | None:
 
 
 def describe(error: Exception) -> str:
-    from tinyllm_engine.errors import EngineError
-
-    if isinstance(error, EngineError):
-        return str(error)
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+    """One line for the user. What nobody foresaw goes into the log with its traceback."""
+    if type(error).__module__.startswith(("tinyllm_engine.", "tinyllm_chat.")):
+        return str(error)  # our own classes: their messages are made for this
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError):
         return "not enough memory"
+    _log(error)
+    return f"unexpected error (details are in the log file): {type(error).__name__}: {error}"
+
+
+def _log(error: Exception) -> None:
+    if not logging.getLogger().handlers:  # without one, logging prints to standard error
+        from tinyllm_chat.chat.logs import start_logging
+        from tinyllm_chat.chat.paths import Paths
+
+        start_logging(Paths.default().log_file)
     logging.getLogger(__name__).error("unexpected error", exc_info=error)
-    return f"internal error: {type(error).__name__}: {error}"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
@@ -51,7 +50,21 @@ def _verb(name: str) -> click.Command:
 
 def setting(*names: str, **how: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An option that overrides a setting: its last name is the setting's. None where it was not typed."""
-    return click.option(*names, default=None, **how)
+    return click.option(*names, default=None, callback=_checked, **how)
+
+
+def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    from tinyllm_chat.chat.settings import SettingsError, check
+
+    name = parameter.name or ""
+    if value is None:
+        return None
+    if value == -1 and name in ("max_tokens", "threads"):  # llama-cli's way to say that there is no limit
+        value = 0
+    try:
+        return check(name, value)
+    except SettingsError as error:
+        raise click.BadParameter(str(error).removeprefix(f"{name}: "), ctx, parameter) from error
 
 
 @click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})

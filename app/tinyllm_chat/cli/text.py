@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
+from typing import Any
+
+import click
 
 # C0 without tab and newline, DEL, C1, the bidirectional overrides, and lone surrogates (undecodable bytes of a file).
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -26,3 +31,20 @@ def size(nbytes: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.4g} TB"
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output, valid whatever the values: undecodable bytes as \\ufffd, NaN as null."""
+    click.echo(json.dumps(_json_value(value), indent=2))
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_json_value(key): _json_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    return value

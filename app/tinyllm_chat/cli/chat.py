@@ -1,0 +1,171 @@
+"""`tinyllm-chat [MODEL]`: opens the screen, or answers one prompt on standard output."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.local_backend import LocalBackend
+from tinyllm_chat.chat.logs import start_logging
+from tinyllm_chat.chat.opening import ModelOptions
+from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.session import Session
+from tinyllm_chat.chat.settings import LoadResult, load_settings
+from tinyllm_chat.chat.transcript import TranscriptStore
+from tinyllm_chat.cli.failure import Failure
+
+if TYPE_CHECKING:
+    from tinyllm_chat.chat.settings import Settings
+
+PROMPT_LIMIT = 64 << 20  # bytes
+
+
+def run(
+    *,
+    positional: str | None,
+    model: str | None,
+    prompt: str | None,
+    file: str | None,
+    raw: bool,
+    continue_last: bool,
+    resume: str | None,
+    paths: bool,
+    **settings: Any,
+) -> None:
+    """Does what the command line asks for. `settings`: those that were typed; the others are None."""
+    places = Paths.default()
+    if paths:
+        print_paths(places)
+        return
+    if positional is not None and model is not None:
+        raise click.UsageError(f"two models: {positional} and -m {model}")
+    if continue_last and resume is not None:
+        raise click.UsageError("--continue and --resume name two chats")
+    text = _prompt_text(prompt, file)
+    if raw and (text is None or continue_last or resume is not None):
+        raise click.UsageError("--raw needs a prompt, and no earlier chat")
+    if text is None:
+        _require_terminal()
+    start_logging(places.log_file)
+    loaded = load_settings(settings, os.environ, places)
+    file_path = _model_file(positional or model, loaded, places, needed=text is not None)
+    store = TranscriptStore(places.transcripts, places.exports)
+    chat = _chat_id(store, continue_last, resume)
+    session = _session(loaded.settings, store if text is None or chat else None, use_template=not raw)
+    try:
+        if chat is not None:
+            session.open_chat(chat)
+            if settings["system_prompt"] is not None:
+                session.set_system_prompt(settings["system_prompt"])
+        if text is None:
+            _show_screen(session, file_path, places, loaded.warnings)
+        else:
+            assert file_path is not None
+            _answer_once(session, file_path, text, loaded.warnings)
+    finally:
+        session.close()
+
+
+def print_paths(places: Paths) -> None:
+    for name, path in places.listed().items():
+        click.echo(f"{name:12}{path}")
+
+
+def _require_terminal() -> None:
+    """Textual reads standard input and draws on standard error (on Windows on standard output)."""
+    for name in ("output", "input", "error"):
+        stream = getattr(sys, {"output": "stdout", "input": "stdin", "error": "stderr"}[name])
+        if stream is None or not stream.isatty():
+            raise Failure(
+                f"standard {name} is no terminal to chat on, and there is no prompt: "
+                "-p TEXT answers once and prints only the answer",
+                exit_code=2,
+            )
+
+
+def _prompt_text(prompt: str | None, file: str | None) -> str | None:
+    """The text to answer: of -p, then of -f; where neither is given, what is piped in. None: none of them."""
+    if prompt is None and file is None:
+        piped = sys.stdin is not None and not sys.stdin.isatty()
+        text = _read("-") if piped else ""
+        return text if text.strip() else None
+    parts = [prompt] if prompt is not None else []
+    if file is not None:
+        parts.append(_read(file))
+    text = "\n\n".join(parts)
+    if not text.strip():
+        raise Failure("the prompt is empty", exit_code=2)
+    return text
+
+
+def _read(file: str) -> str:
+    with click.open_file(file, "rb") as stream:
+        data: bytes = stream.read(PROMPT_LIMIT + 1)
+    name = "standard input" if file == "-" else file
+    if len(data) > PROMPT_LIMIT:
+        raise Failure(f"{name}: more than {PROMPT_LIMIT >> 20} MiB of text; no model reads that much at once")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Failure(f"{name}: expected UTF-8 text, found byte {data[error.start]:#04x} at {error.start}") from error
+    return text.replace("\r\n", "\n").removesuffix("\n")
+
+
+def _model_file(typed: str | None, loaded: LoadResult, places: Paths, *, needed: bool) -> Path | None:
+    """The model to open: the one typed, else that of the settings. A wrong one there is a warning, unless it is needed."""
+    name = typed or loaded.settings.value("model")
+    if not name:
+        if needed:
+            raise Failure("no model is named; for example: tinyllm-chat smollm2 -p TEXT", exit_code=2)
+        return None
+    from tinyllm_chat.cli.models import model_path
+
+    try:
+        return model_path(name, places)
+    except ChatError as error:
+        if needed or typed:
+            raise
+        loaded.warnings.append(f"model of the settings ({loaded.settings.origin('model')}): {error}")
+        return None
+
+
+def _chat_id(store: TranscriptStore, continue_last: bool, resume: str | None) -> str | None:
+    if not continue_last:
+        return resume
+    latest = store.latest()
+    if latest is None:
+        raise Failure(f"there is no chat to continue in {store.folder}")
+    return latest
+
+
+def _session(settings: Settings, store: TranscriptStore | None, *, use_template: bool) -> Session:
+    options = ModelOptions(
+        context_length=settings.value("context_length"),
+        cache_type=settings.value("cache_type"),
+        threads=settings.value("threads"),
+        use_template=use_template,
+    )
+    return Session(LocalBackend(options), store, settings)
+
+
+def _show_screen(session: Session, model: Path | None, places: Paths, warnings: list[str]) -> None:
+    from tinyllm_chat.cli.models import Models
+    from tinyllm_chat.tui.app import run as show
+
+    path = None if model is None else str(model)
+    code = show(session, model=path, models=Models(places), warnings=warnings, log_file=places.log_file)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _answer_once(session: Session, model: Path, text: str, warnings: list[str]) -> None:
+    from tinyllm_chat.cli.answer import answer, note
+
+    for warning in warnings:
+        note(warning)
+    answer(session, model, text)

@@ -1,0 +1,189 @@
+"""`tinyllm-chat inspect`: what is in a model file, what it needs, and whether it will run. Compiles nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tinyllm_chat.cli.text import one_line, print_json, size
+
+if TYPE_CHECKING:
+    from tinyllm_engine.gguf import GGUFFile
+    from tinyllm_engine.model import Model
+
+SHOWN_ELEMENTS = 3  # of an array
+SHOWN_CHARACTERS = 80  # of a text
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a chat takes, in bytes."""
+
+    context_length: int  # tokens
+    cache_type: str
+    cache_bytes_per_token: int
+    cache_bytes: int  # when the context is full
+    weight_bytes: int  # read in place from the file
+    free_bytes: int | None
+
+
+@click.command("inspect")
+@click.argument("model")
+@click.option("-c", "--ctx-size", "context_length", type=click.IntRange(1, 2**31), metavar="N", help="Context length.")
+@click.option("--cache-type", type=click.Choice(["f16", "f32"]), default="f16", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
+def command(model: str, context_length: int | None, cache_type: str, as_json: bool) -> None:
+    """Prints the metadata, the tensors and the needs of MODEL, a file or a name."""
+    from tinyllm_chat.chat.paths import Paths
+    from tinyllm_chat.cli.models import model_path
+    from tinyllm_engine.gguf import open_gguf
+
+    with open_gguf(model_path(model, Paths.default())) as file:
+        report = inspect(file, context_length, cache_type)
+    if as_json:
+        print_json(report)
+    else:
+        print_report(report)
+
+
+def inspect(file: GGUFFile, context_length: int | None, cache_type: str) -> dict[str, Any]:
+    """Everything that is said of a file, as JSON values."""
+    from tinyllm_engine.model import Model
+
+    model = Model(file)
+    problems, notes = _problems(model)
+    memory = _memory(model, context_length, cache_type)
+    return {
+        "name": model.name,
+        "path": model.path,
+        "bytes": file.nbytes,
+        "gguf_version": file.version,
+        "architecture": file.metadata.get("general.architecture"),
+        "file_type": model.file_type,
+        "parameters": model.parameters,
+        "metadata": {key: _abbreviated(value) for key, value in file.metadata.items()},
+        "tensors": [
+            {"name": t.name, "type": t.type.name, "dims": list(t.dims), "bytes": t.nbytes}
+            for t in file.tensors.values()
+        ],
+        "types": _types(model),
+        "memory": asdict(memory) if memory is not None else None,
+        "runs": not problems,
+        "problems": problems,
+        "notes": notes,
+    }
+
+
+def _problems(model: Model) -> tuple[list[str], list[str]]:
+    """Why a chat with this model cannot be had, and what is to be known of it if it can."""
+    from tinyllm_engine.errors import EngineError
+
+    parts: tuple[Callable[[], Any], ...] = (
+        lambda: model.config,
+        lambda: model.architecture,
+        lambda: model.weights,
+        lambda: model.tokenizer,
+        lambda: model.chat_template,
+    )
+    problems: list[str] = []
+    for part in parts:
+        try:
+            part()
+        except EngineError as error:
+            if str(error) not in problems:  # later parts need earlier ones
+                problems.append(str(error))
+    if problems:
+        return problems, []
+    notes = list(model.tokenizer.notes)
+    if model.chat_template is None:
+        notes.append("there is no chat template: the model continues text instead of answering it")
+    return [], notes
+
+
+def _memory(model: Model, context_length: int | None, cache_type: str) -> Memory | None:
+    """None where the file does not describe a model."""
+    from tinyllm_chat.chat.memory import free_memory
+    from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choose_context
+    from tinyllm_engine.errors import EngineError
+
+    try:
+        config = model.config
+    except EngineError:
+        return None
+    free = free_memory()
+    length, _ = choose_context(config, ModelOptions(context_length or 0, cache_type), free)
+    per_token = cache_bytes_per_token(config, cache_type)
+    return Memory(length, cache_type, per_token, length * per_token, model.weight_bytes, free)
+
+
+def _types(model: Model) -> dict[str, dict[str, int]]:
+    """Tensors and bytes of each type, the largest share first."""
+    types: dict[str, dict[str, int]] = {}
+    for tensor in model.tensors.values():
+        entry = types.setdefault(tensor.type.name, {"tensors": 0, "bytes": 0})
+        entry["tensors"] += 1
+        entry["bytes"] += tensor.nbytes
+    return dict(sorted(types.items(), key=lambda item: -item[1]["bytes"]))
+
+
+def _abbreviated(value: Any) -> Any:
+    """A metadata value as JSON; of an array its length and its first elements."""
+    if isinstance(value, int | float | str):
+        return value
+    first = [item if isinstance(item, str) else item.item() for item in value[:SHOWN_ELEMENTS]]
+    kind = "string" if isinstance(value, list) else str(value.dtype)
+    return {"array_of": kind, "length": len(value), "first": first}
+
+
+def print_report(report: dict[str, Any]) -> None:
+    click.echo(one_line(f"{report['name']}  {report['architecture']}  {report['file_type']}"))
+    click.echo(
+        f"{one_line(report['path'])}: {size(report['bytes'])}, GGUF {report['gguf_version']}, "
+        f"{len(report['tensors'])} tensors, {report['parameters']:,} parameters"
+    )
+    click.echo("\nMetadata")
+    width = max((len(key) for key in report["metadata"]), default=0)
+    for key, value in report["metadata"].items():
+        click.echo(f"  {one_line(key):{min(width, 48)}}  {_shown(value)}")
+    click.echo("\nTensors")
+    width = max((len(tensor["name"]) for tensor in report["tensors"]), default=0)
+    for tensor in report["tensors"]:
+        dims = " x ".join(str(dim) for dim in tensor["dims"])
+        click.echo(f"  {one_line(tensor['name']):{width}}  {tensor['type']:7}  {dims:20}  {size(tensor['bytes']):>8}")
+    click.echo("\nTypes")
+    for name, entry in report["types"].items():
+        click.echo(f"  {name:7}  {entry['tensors']:5} tensors  {size(entry['bytes']):>8}")
+    if report["memory"] is not None:
+        _print_memory(Memory(**report["memory"]))
+    click.echo("\nRuns: " + ("yes" if report["runs"] else "no"))
+    for line in report["problems"] + report["notes"]:
+        click.echo(f"  {one_line(line)}")
+
+
+def _print_memory(memory: Memory) -> None:
+    click.echo(f"\nMemory at a context of {memory.context_length} tokens")
+    free = "unknown" if memory.free_bytes is None else size(memory.free_bytes)
+    for label, amount in (
+        ("weights", f"{size(memory.weight_bytes):>8}  read in place from the file"),
+        (
+            "KV cache",
+            f"{size(memory.cache_bytes):>8}  {memory.cache_type}, {size(memory.cache_bytes_per_token)} a token",
+        ),
+        ("free now", f"{free:>8}"),
+    ):
+        click.echo(f"  {label:8}  {amount}")
+
+
+def _shown(value: Any) -> str:
+    """A metadata value on one line of bounded length."""
+    if isinstance(value, dict):
+        first = ", ".join(_shown(item) for item in value["first"])
+        more = ", ..." if value["length"] > len(value["first"]) else ""
+        return f"{value['length']} x {value['array_of']}: {first}{more}"
+    if isinstance(value, float):
+        return f"{value:.7g}"
+    text = one_line(str(value))
+    return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."

@@ -1,0 +1,86 @@
+"""What is loaded when, seen from fresh interpreters: the engine without a screen, the screen without compilers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Names on Unix only; the program must at least be importable without them.
+UNIX_ONLY = ("fcntl", "termios", "tty", "pty", "resource", "pwd", "grp", "syslog")
+
+
+def run(source: str) -> str:
+    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def loaded_after(source: str) -> set[str]:
+    """The top-level modules, and our own modules in full, that a fresh interpreter holds after `source`."""
+    modules = json.loads(run(f"{source}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))").splitlines()[-1])
+    ours = {name for name in modules if name.startswith("tinyllm_")}
+    return ours | {name.split(".")[0] for name in modules}
+
+
+def test_engine_loads_no_screen_and_no_chat() -> None:
+    loaded = loaded_after(
+        "import pkgutil, importlib, tinyllm_engine\n"
+        "for module in pkgutil.walk_packages(tinyllm_engine.__path__, 'tinyllm_engine.'):\n"
+        "    importlib.import_module(module.name)"
+    )
+    assert "tinyllm_engine.gguf" in loaded
+    assert not loaded & {"textual", "rich", "click", "tinyllm_chat", "platformdirs"}
+
+
+def test_engine_import_alone_loads_no_compiler() -> None:
+    assert not loaded_after("import tinyllm_engine") & {"numba", "llvmlite", "textual", "rich"}
+
+
+def test_chat_layer_loads_no_screen_and_no_engine() -> None:
+    loaded = loaded_after(
+        "import pkgutil, importlib, tinyllm_chat.chat\n"
+        "for module in pkgutil.walk_packages(tinyllm_chat.chat.__path__, 'tinyllm_chat.chat.'):\n"
+        "    importlib.import_module(module.name)"
+    )
+    assert "tinyllm_chat.chat.session" in loaded
+    assert not loaded & {"textual", "rich", "click", "numba", "llvmlite", "numpy"}
+
+
+def test_command_line_alone_loads_only_click() -> None:
+    loaded = loaded_after("import tinyllm_chat.cli.program")
+    assert not loaded & {"textual", "rich", "numba", "numpy", "tomlkit", "jinja2", "regex"}
+
+
+def test_first_paint_needs_no_compiler() -> None:
+    """The screen is imported, built and painted once by the program's own path; then the modules are counted."""
+    loaded = loaded_after(
+        "import asyncio, tempfile\n"
+        "import tinyllm_chat.cli.chat\n"
+        "from tinyllm_chat.chat.scripted import ScriptedBackend\n"
+        "from tinyllm_chat.cli.chat import screen\n"
+        "async def paint(app):\n"
+        "    async with app.run_test(size=(80, 24)) as pilot:\n"
+        "        await pilot.pause()\n"
+        "        assert app.screen.size == (80, 24)\n"
+        "asyncio.run(paint(screen(ScriptedBackend(answers=[]))))"
+    )
+    assert "textual" in loaded
+    assert not loaded & {"numba", "llvmlite", "numpy"}
+
+
+@pytest.mark.parametrize("package", ["tinyllm_engine", "tinyllm_chat"])
+def test_everything_imports_without_unix(package: str) -> None:
+    # asyncio and subprocess themselves import some of these on Unix: they come first, as what they are on each system.
+    out = run(
+        "import asyncio, importlib, os, pkgutil, subprocess, sys\n"
+        f"for name in {UNIX_ONLY!r}: sys.modules[name] = None\n"
+        "del os.sched_getaffinity\n"
+        f"package = importlib.import_module({package!r})\n"
+        f"for module in pkgutil.walk_packages(package.__path__, {package + '.'!r}):\n"
+        "    importlib.import_module(module.name)\n"
+        "    print(module.name)\n"
+    )
+    assert len(out.splitlines()) > 5
