@@ -117,7 +117,7 @@ def _read(file: str) -> str:
 
 
 def _model_file(typed: str | None, loaded: LoadResult, places: Paths, *, needed: bool) -> Path | None:
-    """The model to open: the one typed, else that of the settings. A wrong one there is a warning, unless it is needed."""
+    """The model to open: the one typed, else that of the settings. A wrong one there is a warning, unless `needed`."""
     name = typed or loaded.settings.value("model")
     if not name:
         if needed:

@@ -37,9 +37,10 @@ class Memory:
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
 def command(model: str, context_length: int | None, cache_type: str, as_json: bool) -> None:
     """Prints the metadata, the tensors and the needs of MODEL, a file or a name."""
+    from tinyllm_engine.gguf import open_gguf
+
     from tinyllm_chat.chat.paths import Paths
     from tinyllm_chat.cli.models import model_path
-    from tinyllm_engine.gguf import open_gguf
 
     with open_gguf(model_path(model, Paths.default())) as file:
         report = inspect(file, context_length, cache_type)
@@ -105,9 +106,10 @@ def _problems(model: Model) -> tuple[list[str], list[str]]:
 
 def _memory(model: Model, context_length: int | None, cache_type: str) -> Memory | None:
     """None where the file does not describe a model."""
+    from tinyllm_engine.errors import EngineError
+
     from tinyllm_chat.chat.memory import free_memory
     from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choose_context
-    from tinyllm_engine.errors import EngineError
 
     try:
         config = model.config
