@@ -182,7 +182,7 @@ class _Reader:
             for _ in range(count):
                 append(position)
                 position += 8 + length_at(data, position)[0]
-        except struct.error:  # this length is behind the end of the data
+        except (struct.error, OverflowError):  # the length to read lies behind the end of the data
             position = end + 1
         if position > end:
             self._fail_in_strings(at, field)
@@ -213,7 +213,7 @@ class _Reader:
         try:
             return ValueType(number)
         except ValueError:
-            self.fail(f"{field}: expected a value type 0 to {max(ValueType)}, found {number}")
+            self.fail(f"{field}, type: expected a value type 0 to {max(ValueType)}, found {number}")
 
     def value(self, kind: ValueType, field: str) -> Any:
         if kind is ValueType.STRING:

@@ -54,7 +54,8 @@ def _packed_signs(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.int8]:
 
 def _nibble_scales(scales: Bytes) -> Floats:
     """uint8 [n, k] -> [n, 2k], 0...15, the low nibble first."""
-    return np.stack([scales & 15, scales >> 4], axis=2).reshape(len(scales), -1).astype(np.float32)
+    n, k = scales.shape
+    return np.stack([scales & 15, scales >> 4], axis=2).reshape(n, 2 * k).astype(np.float32)
 
 
 def _times_groups(scales: Floats, values: npt.NDArray[Any]) -> Floats:

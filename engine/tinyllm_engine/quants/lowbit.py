@@ -14,7 +14,7 @@ def _trits(packed: Bytes, count: int) -> Bytes:
     """
     powers = np.array([1, 3, 9, 27, 81][:count], np.uint8)[:, None]
     shifted = packed[:, None, :] * powers  # wraps on purpose
-    return (shifted.astype(np.uint16) * 3 >> 8).astype(np.uint8).reshape(len(packed), -1)
+    return (shifted.astype(np.uint16) * 3 >> 8).astype(np.uint8).reshape(len(packed), count * packed.shape[1])
 
 
 def _tq1_0(b: Blocks) -> Floats:
