@@ -158,7 +158,8 @@ class ReferenceSequence:
         runner = self.runner
         x = rmsnorm(x, runner.weight("output_norm.weight"), runner.config.norm_rms_epsilon or 0.0)
         tied = "output.weight" not in runner.model.tensors
-        return x @ runner.weight("token_embd.weight" if tied else "output.weight").T
+        output = runner.weight("token_embd.weight" if tied else "output.weight")
+        return x @ output.T * runner.optional("output.scale", 1)
 
     def _rotation(self, positions: NDArray[np.int64]) -> tuple[Array, Array]:
         angle = positions.astype(np.float32)[:, None, None] * self.runner.inv_freq  # [n, 1, n_rot / 2]

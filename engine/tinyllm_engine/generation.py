@@ -1,0 +1,265 @@
+"""Generation as a stream of events: reads a prompt, then draws and evaluates one token after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tinyllm_engine.cancel import Cancel
+from tinyllm_engine.errors import (
+    CancelledError,
+    ContextFullError,
+    EngineError,
+    ModelError,
+    SamplingError,
+    TokenizerError,
+    UnsupportedModelError,
+)
+from tinyllm_engine.kernels.sample import NativeSampler
+from tinyllm_engine.sampling import SamplingParams, SharedSampling
+
+# Prompt tokens between two progress events. Each piece ends with one row of logits that nobody asked for, which is
+# little beside 128 tokens; on a slow machine longer pieces would look like a standstill.
+PREFILL_PIECE = 128
+
+Reason = Literal["eog", "stop", "length", "context_full", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What one generation took. Seconds are the engine's own: what the caller does between two events is left out."""
+
+    prompt_tokens: int = 0
+    reused_tokens: int = 0  # of the prompt, found in the cache
+    generated_tokens: int = 0
+    prefill_seconds: float = 0.0
+    decode_seconds: float = 0.0  # after the first token
+    first_token_seconds: float = 0.0  # until the first token; 0 if there was none
+    seed: int = 0  # the one used
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    done: int  # prompt tokens in the cache, reused ones included
+    total: int  # prompt tokens
+    reused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    id: int
+    text: str  # what can be shown now; empty while a character or a possible stop string is incomplete
+    logprob: float  # natural log of its probability before penalties, crops and temperature
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    reason: Reason
+    stats: Stats
+    text: str = ""  # held back so far and now known to be text: belongs behind the last token's
+
+
+Event = PrefillProgress | Token | Finished
+
+
+class _Runner(Protocol):
+    @property
+    def model(self) -> Any: ...
+    @property
+    def context_length(self) -> int: ...
+
+
+class _Sequence(Protocol):
+    @property
+    def runner(self) -> _Runner: ...
+    @property
+    def tokens(self) -> list[int]: ...
+    def truncate(self, n: int) -> int: ...
+    def forward(self, ids: Sequence[int], *, cancel: Cancel | None = None) -> NDArray[np.float32]: ...
+
+
+def generate(
+    sequence: _Sequence,
+    ids: Sequence[int],
+    params: SamplingParams | SharedSampling,
+    stop: Sequence[str] = (),
+    cancel: Cancel | None = None,
+    max_tokens: int | None = None,
+) -> Iterator[Event]:
+    """Continues a prompt. Yields PrefillProgress*, Token*, and exactly one Finished at the end.
+
+    `ids` is the whole prompt: its longest common prefix with what the sequence holds is kept, and at least its last id
+    is evaluated. Reasons to finish:
+
+        eog           the model ended its answer; that token is not among the events
+        stop          a stop string appeared; it and what follows are not in the text, though its tokens are events
+        length        max_tokens were generated
+        context_full  the prompt does not fit (nothing was changed), or the next token does not
+        cancelled     cancel was set
+
+    The last token of an answer is drawn but not evaluated. A model without a usable tokenizer gives tokens without
+    text, and never `eog`. Raises EngineError (SamplingError for a parameter) at once for bad arguments,
+    NonFiniteLogitsError on the way.
+    """
+    if not len(ids):
+        raise EngineError("generate: expected at least one prompt id, found none")
+    if max_tokens is not None and max_tokens < 0:
+        raise SamplingError(f"max_tokens: expected 0 or more, found {max_tokens}")
+    if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
+        raise SamplingError(f"stop: expected a list of texts, none empty, found {stop!r}")
+    tokenizer = _tokenizer(sequence)
+    if stop and tokenizer is None:
+        raise SamplingError("stop: the model has no usable tokenizer, so its tokens have no text")
+    return _Generation(sequence, list(ids), params, _Text(tokenizer, stop), cancel or Cancel(), max_tokens).events()
+
+
+class _Generation:
+    def __init__(
+        self,
+        sequence: _Sequence,
+        ids: list[int],
+        params: SamplingParams | SharedSampling,
+        text: _Text,
+        cancel: Cancel,
+        max_tokens: int | None,
+    ) -> None:
+        self.sequence = sequence
+        self.tokens = ids  # prompt, then also what was drawn
+        self.text = text
+        self.cancel = cancel
+        self.max_tokens = max_tokens
+        self.sampler = NativeSampler(params)
+        self.prompt_tokens = len(ids)
+        self.reused = 0
+        self.generated = 0
+        self.prefill_seconds = self.decode_seconds = self.first_token_seconds = 0.0
+
+    def events(self) -> Iterator[Event]:
+        reason: Reason
+        try:
+            logits = yield from self._read_prompt()
+            reason = yield from self._write(logits)
+        except CancelledError:
+            reason = "cancelled"
+        except ContextFullError:
+            reason = "context_full"
+        yield Finished(reason, self._stats(), self.text.rest())
+
+    def _read_prompt(self) -> Generator[Event, None, NDArray[np.float32]]:
+        """Evaluates the prompt from where the cache differs; returns the logits after it."""
+        ids, total = self.tokens, len(self.tokens)
+        context_length = self.sequence.runner.context_length
+        if total > context_length:
+            raise ContextFullError(f"context: expected a prompt of at most {context_length} tokens, found {total}")
+        self._stop_if_cancelled()
+        self.reused = self.sequence.truncate(common_prefix(self.sequence.tokens, ids[:-1]))
+        yield PrefillProgress(self.reused, total, self.reused)
+        for start in range(self.reused, total, PREFILL_PIECE):
+            end = min(start + PREFILL_PIECE, total)
+            self._stop_if_cancelled()
+            started = time.perf_counter()
+            logits = self.sequence.forward(ids[start:end], cancel=self.cancel)
+            self.prefill_seconds += time.perf_counter() - started
+            yield PrefillProgress(end, total, self.reused)
+        return logits
+
+    def _write(self, logits: NDArray[np.float32]) -> Generator[Event, None, Reason]:
+        """Draws and yields tokens, evaluating the last one before it draws the next; returns why it ended."""
+        while self.generated != self.max_tokens:
+            started = time.perf_counter()
+            if self.generated:
+                logits = self.sequence.forward(self.tokens[-1:], cancel=self.cancel)
+            self._stop_if_cancelled()
+            id, logprob = self.sampler.sample(logits, self.tokens)
+            if id in self.text.eog_ids:
+                return "eog"
+            self.generated += 1
+            self.tokens.append(id)
+            text = self.text.feed(id)
+            self._add_time(time.perf_counter() - started)
+            yield Token(id, text, logprob)
+            if self.text.stopped:
+                return "stop"
+        return "length"
+
+    def _stop_if_cancelled(self) -> None:
+        if self.cancel.is_set():
+            raise CancelledError("generate: cancelled")
+
+    def _add_time(self, seconds: float) -> None:
+        if self.generated == 1:
+            self.first_token_seconds = self.prefill_seconds + seconds
+        else:
+            self.decode_seconds += seconds
+
+    def _stats(self) -> Stats:
+        return Stats(
+            prompt_tokens=self.prompt_tokens,
+            reused_tokens=self.reused,
+            generated_tokens=self.generated,
+            prefill_seconds=self.prefill_seconds,
+            decode_seconds=self.decode_seconds,
+            first_token_seconds=self.first_token_seconds,
+            seed=self.sampler.seed,
+        )
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many leading ids are equal."""
+    length = 0
+    for a, b in zip(left, right, strict=False):
+        if a != b:
+            break
+        length += 1
+    return length
+
+
+class _Text:
+    """The text of the tokens: characters complete, stop strings cut off with all that follows."""
+
+    def __init__(self, tokenizer: Any, stops: Sequence[str]) -> None:
+        self.eog_ids: frozenset[int] = tokenizer.eog_ids if tokenizer is not None else frozenset()
+        self.stopped = False
+        self._stream = tokenizer.stream() if tokenizer is not None else None
+        self._stops = tuple(stops)
+        self._held = ""  # the longest end of the text that begins a stop string
+
+    def feed(self, id: int) -> str:
+        """What can be shown after this token; sets `stopped` where it completes a stop string."""
+        if self._stream is None:
+            return ""
+        text = self._held + self._stream.feed(id)
+        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        held = self._possible_stop(text)
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def rest(self) -> str:
+        """What is still held back, once no token follows."""
+        if self.stopped or self._stream is None:
+            return ""
+        text, self._held = self._held + self._stream.flush(), ""
+        return text
+
+    def _possible_stop(self, text: str) -> int:
+        """Length of the longest end of the text that is the beginning of a stop string."""
+        longest = max((len(stop) - 1 for stop in self._stops), default=0)
+        for length in range(min(longest, len(text)), 0, -1):
+            if any(stop.startswith(text[len(text) - length :]) for stop in self._stops):
+                return length
+        return 0
+
+
+def _tokenizer(sequence: _Sequence) -> Any:
+    try:
+        return sequence.runner.model.tokenizer
+    except (UnsupportedModelError, TokenizerError, ModelError):
+        return None
