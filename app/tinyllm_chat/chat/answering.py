@@ -49,6 +49,7 @@ class Answer:
         self._cancelled = False
         self._cancel: Any = None  # the engine's, while it runs
         self._shared: Any = None
+        self.seed = 0  # the one in use
 
     def cancel(self) -> None:
         with self._lock:
@@ -72,15 +73,15 @@ class Answer:
             return
         prompt = prompts.build(self._messages, continue_last=self._continue_last)
         with self._lock:
-            seed = self._sampling.get("seed", -1)
-            self._sampling["seed"] = seed if seed >= 0 else secrets.randbits(32)
+            asked = self._sampling.get("seed", -1)
+            self._sampling["seed"] = self.seed = asked if asked >= 0 else secrets.randbits(32)
             self._shared = engine.SharedSampling(engine.SamplingParams(**self._sampling))
             self._cancel = engine.Cancel()
             if self._cancelled:
                 self._cancel.set()
         reused = _common_prefix(opened.sequence.tokens, prompt.ids)
         writer = _Writer(self, opened, prompt, reused, started, emit)
-        emit(AnswerStarted(self.message_id, len(prompt.ids), reused, self._sampling["seed"]))
+        emit(AnswerStarted(self.message_id, len(prompt.ids), reused, self.seed))
         writer.cache_state()
         for event in engine.generate(
             opened.sequence, prompt.ids, self._shared, stop=[], cancel=self._cancel, max_tokens=self._max_tokens
@@ -168,7 +169,7 @@ class _Writer:
             prefill_seconds=first - self._started,
             decode_seconds=self._last_token - first,
             first_token_seconds=first - self._started,
-            seed=self._answer._sampling["seed"],
+            seed=self._answer.seed,
         )
         self._emit(AnswerFinished(self._answer.message_id, reason, stats))
 

@@ -51,7 +51,8 @@ class LocalBackend:
         self._options = options or ModelOptions()
         self._load = load
         self._free = free
-        self._events: deque[Event] = deque()
+        # Reports about a model carry the order that they answer: those of an earlier order are out of date.
+        self._events: deque[tuple[_Open | None, Event]] = deque()
         self._orders: queue.SimpleQueue[_Open | Answer | None] = queue.SimpleQueue()
         self._wanted: _Open | None = None  # the latest order to open
         self._answer: Answer | None = None  # the latest answer asked for
@@ -92,7 +93,9 @@ class LocalBackend:
     def drain(self) -> list[Event]:
         events: list[Event] = []
         while self._events:
-            events.append(self._events.popleft())
+            order, event = self._events.popleft()
+            if order is None or order is self._wanted:
+                events.append(event)
         return events
 
     def count_tokens(self, text: str) -> int | None:
@@ -129,7 +132,7 @@ class LocalBackend:
         def report(stage: str, done: int, total: int) -> None:
             if self._closing or self._wanted is not order:
                 raise _Abandoned
-            self._events.append(ModelLoading(stage, done, total))
+            self._events.append((order, ModelLoading(stage, done, total)))
 
         try:
             report("starting the engine" if self._engine is None else "opening", 0, 0)
@@ -140,7 +143,7 @@ class LocalBackend:
         except _Abandoned:
             return
         except Exception as error:
-            self._events.append(ModelFailed(self._describe(error, order.path)))
+            self._events.append((order, ModelFailed(self._describe(error, order.path))))
             return
         opened = self._opened
         tokenizer = opened.model.tokenizer
@@ -148,16 +151,19 @@ class LocalBackend:
         if self._wanted is order:
             self._drafts = DraftCounter(lambda text: len(tokenizer.encode(text, add_bos=False)))
         log.info("opened %s in %.2f s: %s", order.path, time.monotonic() - started, opened.info)
-        self._events.append(ModelReady(opened.info, time.monotonic() - started))
+        self._events.append((order, ModelReady(opened.info, time.monotonic() - started)))
 
     def _run(self, answer: Answer) -> None:
         if self._engine is None or self._opened is None or self._prompts is None:
-            self._events.append(AnswerFailed(answer.message_id, "no model is open"))
+            self._emit(AnswerFailed(answer.message_id, "no model is open"))
             return
         try:
-            answer.run(self._engine, self._opened, self._prompts, self._events.append)
+            answer.run(self._engine, self._opened, self._prompts, self._emit)
         except Exception as error:
-            self._events.append(AnswerFailed(answer.message_id, self._describe(error, self._opened.info.path)))
+            self._emit(AnswerFailed(answer.message_id, self._describe(error, self._opened.info.path)))
+
+    def _emit(self, event: Event) -> None:
+        self._events.append((None, event))
 
     def _release(self) -> None:
         if self._opened is not None:
