@@ -1,8 +1,16 @@
-"""Makes `support` importable from every test, wherever pytest is started."""
+"""What every test relies on: `support` is importable, and property tests draw the same examples on every machine."""
 
 import sys
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 HERE = str(Path(__file__).resolve().parent)
 if HERE not in sys.path:
     sys.path.insert(0, HERE)
+
+# No deadline: a busy machine must not fail a test.
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("repeatable")

@@ -24,7 +24,7 @@ VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 
 # Limits of this reader, far above any real file: they bound what a hostile one can make us allocate.
-MAX_HEADER_BYTES = 1 << 28
+MAX_HEADER_BYTES = 1 << 27
 MAX_ARRAY_LENGTH = 1 << 22
 MAX_KEYS = 1 << 16
 MAX_TENSORS = 1 << 17
