@@ -38,7 +38,7 @@ def metadata(template: str | None = TEMPLATE, **changes: Any) -> dict[str, Any]:
         "tokenizer.ggml.pre": "smollm",
         "tokenizer.ggml.tokens": tokens,
         "tokenizer.ggml.token_type": kinds,
-        "tokenizer.ggml.merges": ["Ġ t"],
+        "tokenizer.ggml.merges": [],
         "tokenizer.ggml.eos_token_id": 257,
         "tokenizer.ggml.bos_token_id": 256,
     }

@@ -55,17 +55,18 @@ def test_command_line_alone_loads_only_click() -> None:
 
 
 def test_first_paint_needs_no_compiler() -> None:
-    """The screen is imported, built and painted once by the program's own path; then the modules are counted."""
+    """The screen is built and painted once, with all that the command line imports for it; then modules are counted."""
     loaded = loaded_after(
-        "import asyncio, tempfile\n"
-        "import tinyllm_chat.cli.chat\n"
-        "from tinyllm_chat.chat.scripted import ScriptedBackend\n"
-        "from tinyllm_chat.cli.chat import screen\n"
-        "async def paint(app):\n"
+        "import asyncio, tinyllm_chat.cli.chat, tinyllm_chat.cli.models\n"
+        "from tinyllm_chat.chat.local_backend import LocalBackend\n"
+        "from tinyllm_chat.chat.session import Session\n"
+        "from tinyllm_chat.chat.settings import Settings\n"
+        "from tinyllm_chat.tui.app import TinyLLMChatApp\n"
+        "async def paint():\n"
+        "    app = TinyLLMChatApp(Session(LocalBackend(), None, Settings()))\n"
         "    async with app.run_test(size=(80, 24)) as pilot:\n"
         "        await pilot.pause()\n"
-        "        assert app.screen.size == (80, 24)\n"
-        "asyncio.run(paint(screen(ScriptedBackend(answers=[]))))"
+        "asyncio.run(paint())"
     )
     assert "textual" in loaded
     assert not loaded & {"numba", "llvmlite", "numpy"}

@@ -17,12 +17,12 @@ from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import LoadResult, load_settings
 from tinyllm_chat.chat.transcript import TranscriptStore
-from tinyllm_chat.cli.failure import Failure
+from tinyllm_chat.cli.failure import Failure, UsageFailure
+from tinyllm_chat.cli.input import read_text
+from tinyllm_chat.cli.verbs import VERBS
 
 if TYPE_CHECKING:
     from tinyllm_chat.chat.settings import Settings
-
-PROMPT_LIMIT = 64 << 20  # bytes
 
 
 def run(
@@ -42,13 +42,15 @@ def run(
     if paths:
         print_paths(places)
         return
+    if positional in VERBS:
+        raise UsageFailure(f"the verb comes first: tinyllm-chat {positional}; a file of that name is ./{positional}")
     if positional is not None and model is not None:
-        raise click.UsageError(f"two models: {positional} and -m {model}")
+        raise UsageFailure(f"two models: {positional} and -m {model}")
     if continue_last and resume is not None:
-        raise click.UsageError("--continue and --resume name two chats")
+        raise UsageFailure("--continue and --resume name two chats")
     text = _prompt_text(prompt, file)
     if raw and (text is None or continue_last or resume is not None):
-        raise click.UsageError("--raw needs a prompt, and no earlier chat")
+        raise UsageFailure("--raw needs a prompt, and no earlier chat")
     if text is None:
         _require_terminal()
     start_logging(places.log_file)
@@ -81,10 +83,9 @@ def _require_terminal() -> None:
     for name in ("output", "input", "error"):
         stream = getattr(sys, {"output": "stdout", "input": "stdin", "error": "stderr"}[name])
         if stream is None or not stream.isatty():
-            raise Failure(
+            raise UsageFailure(
                 f"standard {name} is no terminal to chat on, and there is no prompt: "
-                "-p TEXT answers once and prints only the answer",
-                exit_code=2,
+                "-p TEXT answers once and prints only the answer"
             )
 
 
@@ -92,28 +93,19 @@ def _prompt_text(prompt: str | None, file: str | None) -> str | None:
     """The text to answer: of -p, then of -f; where neither is given, what is piped in. None: none of them."""
     if prompt is None and file is None:
         piped = sys.stdin is not None and not sys.stdin.isatty()
-        text = _read("-") if piped else ""
+        text = _read_prompt("-") if piped else ""
         return text if text.strip() else None
     parts = [prompt] if prompt is not None else []
     if file is not None:
-        parts.append(_read(file))
+        parts.append(_read_prompt(file))
     text = "\n\n".join(parts)
     if not text.strip():
-        raise Failure("the prompt is empty", exit_code=2)
+        raise UsageFailure("the prompt is empty")
     return text
 
 
-def _read(file: str) -> str:
-    with click.open_file(file, "rb") as stream:
-        data: bytes = stream.read(PROMPT_LIMIT + 1)
-    name = "standard input" if file == "-" else file
-    if len(data) > PROMPT_LIMIT:
-        raise Failure(f"{name}: more than {PROMPT_LIMIT >> 20} MiB of text; no model reads that much at once")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Failure(f"{name}: expected UTF-8 text, found byte {data[error.start]:#04x} at {error.start}") from error
-    return text.replace("\r\n", "\n").removesuffix("\n")
+def _read_prompt(file: str) -> str:
+    return read_text(file).removesuffix("\n")
 
 
 def _model_file(typed: str | None, loaded: LoadResult, places: Paths, *, needed: bool) -> Path | None:
@@ -121,7 +113,7 @@ def _model_file(typed: str | None, loaded: LoadResult, places: Paths, *, needed:
     name = typed or loaded.settings.value("model")
     if not name:
         if needed:
-            raise Failure("no model is named; for example: tinyllm-chat smollm2 -p TEXT", exit_code=2)
+            raise UsageFailure("no model is named; for example: tinyllm-chat smollm2 -p TEXT")
         return None
     from tinyllm_chat.cli.models import model_path
 

@@ -27,12 +27,17 @@ FLAG_HINTS = {
 class Failure(click.ClickException):
     """Ends the program with one line."""
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
-        self.exit_code = exit_code
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"tinyllm-chat: {self.message}", file=file or sys.stderr)
+
+
+class UsageFailure(Failure):
+    """The command line asks for something that it cannot ask for."""
+
+    exit_code = 2
 
 
 @contextmanager
@@ -52,11 +57,11 @@ def one_line_errors() -> Iterator[None]:
         raise Failure(describe(error)) from error
 
 
-def usage_failure(error: click.UsageError) -> Failure:
+def usage_failure(error: click.UsageError) -> UsageFailure:
     parts = [error.format_message().rstrip(".")]
     hint = _hint(error)
     parts.append(hint if hint else "see tinyllm-chat --help")
-    return Failure("; ".join(parts), exit_code=2)
+    return UsageFailure("; ".join(parts))
 
 
 def _hint(error: click.UsageError) -> str | None:

@@ -13,14 +13,7 @@ import click
 
 from tinyllm_chat import __version__
 from tinyllm_chat.cli.failure import one_line_errors
-
-VERBS = {
-    "pull": "download a model of the catalogue",
-    "inspect": "what is in a model file, and whether it will run",
-    "bench": "how fast a model reads and writes here",
-    "perplexity": "how well a model predicts a text",
-    "doctor": "what a bug report needs to say about this machine",
-}
+from tinyllm_chat.cli.verbs import VERBS
 
 
 class Program(click.Command):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tinyllm_chat.cli.failure import Failure
+from tinyllm_chat.cli.failure import Failure, UsageFailure
 
 
 @click.command("pull")
@@ -16,7 +16,7 @@ def command(name: str | None, listing: bool) -> None:
         print_catalogue()
         return
     if name is None:
-        raise click.UsageError("pull needs the name of a model; pull --list prints those there are")
+        raise UsageFailure("pull needs the name of a model; pull --list prints those there are")
     from tinyllm_chat.chat.catalogue import load_catalogue
     from tinyllm_chat.chat.paths import Paths
     from tinyllm_chat.cli.models import fetch

@@ -1,0 +1,534 @@
+"""The command line: flags, verbs, exit codes, and one clear line for everything that is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from support import gguf_files, tiny_model
+from tinyllm_chat import __version__
+from tinyllm_chat.cli import chat as chat_command
+from tinyllm_chat.cli.program import program
+from tinyllm_chat.cli.text import one_line, printable, size
+from tinyllm_chat.cli.verbs import VERBS
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Config, data and state below a fresh folder; the kernel cache stays where it is, compiling takes seconds."""
+    for name in ("CONFIG", "DATA", "STATE"):
+        monkeypatch.setenv(f"TINYLLM_{name}_DIR", str(tmp_path / name.lower()))
+    return tmp_path
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    return tiny_model.write(tmp_path / "tiny.gguf")
+
+
+def run(*arguments: str | Path, stdin: str | bytes | None = None) -> Result:
+    return CliRunner().invoke(program, [str(argument) for argument in arguments], input=stdin, prog_name="tinyllm-chat")
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+
+def run_process(*arguments: str | Path, stdin: bytes = b"") -> Ran:
+    """The real program in a process of its own."""
+    command = [sys.executable, "-m", "tinyllm_chat", *(str(argument) for argument in arguments)]
+    ran = subprocess.run(command, input=stdin, capture_output=True, timeout=240, check=False)
+    return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+
+def the_line(text: str) -> str:
+    """The one line that standard error holds."""
+    assert "Traceback" not in text
+    lines = text.splitlines()
+    assert len(lines) == 1, text
+    assert lines[0].startswith("tinyllm-chat: ")
+    return lines[0]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Runs the program up to the point where it knows what is wanted; returns that, without what was not given."""
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(chat_command, "run", lambda **arguments: seen.append(arguments))
+
+    def ask(*arguments: str) -> dict[str, Any]:
+        result = run(*arguments)
+        assert result.exit_code == 0, result.stderr
+        return {name: value for name, value in seen.pop().items() if value is not None and value is not False}
+
+    return ask
+
+
+# Flags
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["m.gguf"], {"positional": "m.gguf"}),
+        (["-m", "m.gguf"], {"model": "m.gguf"}),
+        (["-s", "5", "-sys", "text"], {"seed": 5, "system_prompt": "text"}),
+        (["-sys", "text", "-s", "5"], {"seed": 5, "system_prompt": "text"}),
+        (["-s5", "-sys=text"], {"seed": 5, "system_prompt": "text"}),
+        (["--system-prompt", "text", "--seed", "-1"], {"seed": -1, "system_prompt": "text"}),
+        (["-c", "4096", "-n", "-1", "-t", "3"], {"context_length": 4096, "max_tokens": 0, "threads": 3}),
+        (
+            ["--ctx-size", "1", "--n-predict", "2", "--threads", "4"],
+            {"context_length": 1, "max_tokens": 2, "threads": 4},
+        ),
+        (["--temp", "0.5", "--top-k", "7", "--top-p", ".9"], {"temperature": 0.5, "top_k": 7, "top_p": 0.9}),
+        (
+            ["--temperature", "1", "--min-p", "0.1", "--typical", "0.5"],
+            {"temperature": 1.0, "min_p": 0.1, "typical_p": 0.5},
+        ),
+        (["--repeat-penalty", "1.1", "--repeat-last-n", "-1"], {"repeat_penalty": 1.1, "repeat_last_n": -1}),
+        (
+            ["--presence-penalty", "-1", "--frequency-penalty", "1"],
+            {"presence_penalty": -1.0, "frequency_penalty": 1.0},
+        ),
+        (["--cache-type", "f32"], {"cache_type": "f32"}),
+        (["-p", "Hi", "-f", "x.txt", "--raw"], {"prompt": "Hi", "file": "x.txt", "raw": True}),
+        (["--continue"], {"continue_last": True}),
+        (["--resume", "20260101-000000-abcdef"], {"resume": "20260101-000000-abcdef"}),
+        (["./pull"], {"positional": "./pull"}),
+    ],
+)
+def test_flags(asked: Callable[..., dict[str, Any]], arguments: list[str], expected: dict[str, Any]) -> None:
+    assert asked(*arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--temp", "-1"], "'--temp'"),
+        (["--temp", "nan"], "'--temp'"),
+        (["--top-p", "1.5"], "expected a number from 0 to 1"),
+        (["-c"], "--continue opens the last chat"),
+        (["-c", "smollm2"], "--continue opens the last chat"),
+        (["-s", "You are a pirate"], "-sys is the system prompt"),
+        (["-t", "template"], "-t is the number of threads"),
+        (["-n", "x"], "-n is the most tokens"),
+        (["-r", "some-chat"], "--resume ID"),
+        (["--tmep", "1"], "--temp"),
+        (["--cache-type", "q1"], "f16"),
+        (["one.gguf", "two.gguf"], "two.gguf"),
+        (["one.gguf", "-m", "two.gguf"], "two models"),
+        (["--continue", "--resume", "x"], "two chats"),
+        (["--raw"], "--raw needs a prompt"),
+        (["-p", "  "], "empty"),
+        (["-p", "Hi"], "no model is named"),
+        (["-t", "2", "doctor"], "verb comes first"),
+        (["pull"], "pull --list"),
+        (["inspect"], "MODEL"),
+        (["bench", "m.gguf", "-p", "0"], "-p"),
+    ],
+)
+def test_usage_errors(arguments: list[str], said: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in the_line(result.stderr)
+    assert result.stdout == ""
+
+
+def test_no_terminal_names_the_flag_that_needs_none() -> None:
+    result = run("smollm2")
+    assert result.exit_code == 2
+    assert "standard output is no terminal" in the_line(result.stderr)
+    assert "-p TEXT" in result.stderr
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"tinyllm-chat {__version__}\n"
+
+
+def test_help_names_every_verb_and_flag() -> None:
+    text = run("--help").stdout
+    for word in [*VERBS, "-sys", "--top-p", "--typical", "--resume", "--paths", "--raw"]:
+        assert word in text
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str) -> None:
+    result = run(verb, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"Usage: tinyllm-chat {verb}")
+
+
+def test_paths_prints_every_folder_and_creates_none(folders: Path) -> None:
+    result = run("--paths")
+    lines = dict(line.split(maxsplit=1) for line in result.stdout.splitlines())
+    assert lines["config"] == str(folders / "config" / "config.toml")
+    assert lines["transcripts"] == str(folders / "data" / "transcripts")
+    assert lines["log"] == str(folders / "state" / "tinyllm-chat.log")
+    assert not (folders / "config").exists()
+
+
+# What a name means
+
+
+def test_names_that_mean_nothing_say_where_was_looked(folders: Path) -> None:
+    result = run("smollm", "-p", "Hi")
+    assert result.exit_code == 1
+    line = the_line(result.stderr)
+    assert str(folders / "data" / "models") in line
+    assert "did you mean smollm2?" in line
+
+
+def test_a_model_of_the_settings_that_is_gone_is_an_error_where_it_is_needed(folders: Path) -> None:
+    write_config(folders, '[model]\nmodel = "gone.gguf"\n')
+    result = run("-p", "Hi")
+    assert result.exit_code == 1
+    assert "gone.gguf" in the_line(result.stderr)
+
+
+def test_pull_list(folders: Path) -> None:
+    result = run("pull", "--list")
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()] == ["smollm2"]
+    assert "98.4 MB" in result.stdout
+    assert "Apache-2.0" in result.stdout
+
+
+def test_pull_of_an_unknown_name() -> None:
+    result = run("pull", "nothing")
+    assert result.exit_code == 1
+    assert "smollm2" in the_line(result.stderr)
+
+
+# One answer
+
+
+def test_answer_is_all_there_is_on_standard_output(tiny: Path) -> None:
+    first = run_process(tiny, "-p", "Hi", "-n", "12", "--seed", "7")
+    again = run_process(tiny, "-p", "Hi", "-n", "12", "--seed", "7")
+    assert (first.code, again.code) == (0, 0), first.err
+    assert first.out
+    assert first.out == again.out
+    assert "-n" in the_line(first.err)  # the answer was cut at that length
+
+
+def test_prompt_from_standard_input_and_file_is_the_same_prompt(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "prompt.txt").write_text("What is it?\n")
+    flags = ["-n", "8", "--temp", "0"]
+    answers = [
+        run_process(tiny, *flags, "-p", "What is it?"),
+        run_process(tiny, *flags, stdin=b"What is it?\n"),
+        run_process(tiny, *flags, "-f", tmp_path / "prompt.txt"),
+        run_process(tiny, *flags, "-f", "-", stdin=b"What is it?\r\n"),
+    ]
+    assert all(answer.code == 0 for answer in answers)
+    assert len({answer.out for answer in answers}) == 1
+
+
+def test_raw_skips_the_chat_template(tmp_path: Path) -> None:
+    """What the file would say through its template is what is said with --raw by writing the template out."""
+    tiny = tiny_model.write(tmp_path / "raw.gguf", "{{ messages[0].content }} and")
+    flags = ["-n", "8", "--temp", "0"]
+    templated = run_process(tiny, *flags, "-p", "Hi")
+    raw = run_process(tiny, *flags, "--raw", "-p", "Hi and")
+    assert templated.out == raw.out != ""
+    assert run_process(tiny, *flags, "--raw", "-p", "Hi").out != raw.out
+
+
+def test_prompt_that_is_no_text(tiny: Path) -> None:
+    result = run(tiny, stdin=b"abc\xff")
+    assert result.exit_code == 1
+    assert "standard input: expected UTF-8" in the_line(result.stderr)
+
+
+def test_an_answer_leaves_no_transcript_but_a_continued_chat_grows(tiny: Path, folders: Path) -> None:
+    assert run_process(tiny, "-p", "Hi", "-n", "4").code == 0
+    assert not list(folders.rglob("*.jsonl"))
+    result = run("--continue", tiny, "-p", "Hi")
+    assert result.exit_code == 1
+    assert "no chat to continue" in the_line(result.stderr)
+
+
+def test_resume_of_a_chat_that_is_not_there(tiny: Path) -> None:
+    result = run(tiny, "--resume", "../../etc/passwd", "-p", "Hi")
+    assert result.exit_code == 1
+    assert "not the id of a chat" in the_line(result.stderr)
+
+
+# Bad input: one clear line, exit code 1, no traceback
+
+
+def bad_file(tmp_path: Path, kind: str) -> Path:
+    path = tmp_path / f"{kind}.gguf"
+    whole = tiny_model.write(tmp_path / "whole.gguf").read_bytes()
+    contents = {
+        "empty": b"",
+        "text": b"This is a letter, not a model.\n" * 40,
+        "truncated-header": whole[:1000],
+        "truncated-data": whole[:-4096],
+        "magic": b"GGML" + whole[4:],
+        "version-1": whole[:4] + b"\x01\0\0\0" + whole[8:],
+        "version-9": whole[:4] + b"\x09\0\0\0" + whole[8:],
+        "big-endian": whole[:4] + b"\0\0\0\x03" + whole[8:],
+        "key-count": gguf_files.build({"general.architecture": "llama"}, key_count=1 << 60),
+        "tensor-count": gguf_files.build({"general.architecture": "llama"}, tensor_count=1 << 60),
+        "no-architecture": gguf_files.build({"general.name": "x"}),
+    }
+    path.write_bytes(contents[kind])
+    return path
+
+
+BAD_FILES = {
+    "empty": "empty file",
+    "text": "GGUF",
+    "truncated-header": "",
+    "truncated-data": "",
+    "magic": "GGUF",
+    "version-1": "1",
+    "version-9": "9",
+    "big-endian": "endian",
+    "key-count": "",
+    "tensor-count": "",
+    "no-architecture": "general.architecture",
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+@pytest.mark.parametrize("use", [["-p", "Hi"], ["perplexity"]], ids=["answer", "verb"])
+def test_bad_files(tmp_path: Path, kind: str, use: Sequence[str]) -> None:
+    path = bad_file(tmp_path, kind)
+    text = tmp_path / "text.txt"
+    text.write_text("A text.")
+    result = run("perplexity", path, text) if use == ["perplexity"] else run(path, *use)
+    assert result.exit_code == 1
+    line = the_line(result.stderr)
+    assert path.name in line
+    assert BAD_FILES[kind] in line
+    assert result.stdout == ""
+
+
+def test_directory(tmp_path: Path) -> None:
+    for arguments in ([tmp_path, "-p", "Hi"], ["inspect", tmp_path]):
+        result = run(*arguments)
+        assert result.exit_code == 1
+        assert str(tmp_path) in the_line(result.stderr)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read every file")
+def test_no_permission(tiny: Path) -> None:
+    tiny.chmod(0)
+    for arguments in ([tiny, "-p", "Hi"], ["inspect", tiny]):
+        result = run(*arguments)
+        assert result.exit_code == 1
+        assert "ermission" in the_line(result.stderr)
+
+
+def test_denied_by_the_system(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As root too: the system refuses to open the file."""
+    real_open = open
+
+    def refuse(file: Any, *arguments: Any, **named: Any) -> Any:
+        if str(file) == str(tiny):
+            raise PermissionError(13, "Permission denied", str(file))
+        return real_open(file, *arguments, **named)
+
+    monkeypatch.setattr("builtins.open", refuse)
+    result = run("inspect", tiny)
+    assert result.exit_code == 1
+    assert "Permission denied" in the_line(result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({"extra": {"general.architecture": "mystery"}}, "mystery"),
+        ({"without": ["blk.1.ffn_down.weight"]}, "blk.1.ffn_down.weight"),
+        ({"embedding_length": None}, "llama.embedding_length"),
+        ({"extra": {"tokenizer.ggml.model": "babel"}}, "babel"),
+        ({"extra": {"tokenizer.ggml.pre": "no-such-split"}}, "no-such-split"),
+        ({"template": "{{ raise_exception('only for pirates') }}"}, "only for pirates"),
+        ({"template": "{% for"}, "template"),
+        ({"template": "{% for x in range(10**9) %}x{% endfor %}"}, "template"),
+    ],
+    ids=["architecture", "tensor", "key", "tokenizer", "pre", "template-raises", "template-syntax", "template-endless"],
+)
+def test_models_that_cannot_answer(tmp_path: Path, model: dict[str, Any], said: str) -> None:
+    path = tiny_model.write(tmp_path / "bad.gguf", **model)
+    result = run(path, "-p", "Hi")
+    assert result.exit_code == 1
+    assert said in the_line(result.stderr)
+    assert result.stdout == ""
+
+
+def write_config(folders: Path, text: str) -> None:
+    (folders / "config").mkdir()
+    (folders / "config" / "config.toml").write_text(text)
+
+
+def test_config_typo_is_a_warning_that_names_file_key_and_near_match(folders: Path, tiny: Path) -> None:
+    write_config(folders, "[sampling]\ntemprature = 0.5\n")
+    ran = run_process(tiny, "-p", "Hi", "-n", "4", "--temp", "0")
+    assert ran.code == 0
+    warning = ran.err.splitlines()[0]
+    assert "config.toml" in warning
+    assert "temprature" in warning
+    assert "temperature" in warning
+
+
+def test_config_that_is_no_toml_is_a_warning(folders: Path, tiny: Path) -> None:
+    write_config(folders, "[sampling\n")
+    ran = run_process(tiny, "-p", "Hi", "-n", "4")
+    assert ran.code == 0
+    assert "config.toml" in ran.err.splitlines()[0]
+
+
+def test_an_unforeseen_error_goes_to_the_log_with_its_traceback(
+    folders: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("tinyllm_chat.cli.inspect.inspect", broken)
+    result = run("inspect", tiny)
+    assert result.exit_code == 1
+    assert "ZeroDivisionError" in the_line(result.stderr)
+
+
+# Verbs
+
+
+def test_inspect_json(tiny: Path) -> None:
+    report = json.loads(run("inspect", tiny, "--json", "-c", "128").stdout)
+    assert report["runs"] is True
+    assert report["problems"] == []
+    assert report["architecture"] == "llama"
+    assert report["metadata"]["tokenizer.ggml.tokens"]["length"] == 258
+    assert report["tensors"][0] == {"name": "token_embd.weight", "type": "F32", "dims": [64, 258], "bytes": 258 * 256}
+    assert report["types"] == {"F32": {"tensors": 20, "bytes": report["memory"]["weight_bytes"]}}
+    # 2 layers, 2 heads of 16 for K and V each, 2 bytes
+    assert report["memory"]["cache_bytes_per_token"] == 2 * 2 * (16 + 16) * 2
+    assert report["memory"]["cache_bytes"] == 128 * 256
+
+
+def test_inspect_shows_everything_as_text(tiny: Path) -> None:
+    text = run("inspect", tiny).stdout
+    for part in ("general.name", "blk.0.attn_q.weight", "64 x 258", "F32", "KV cache", "Runs: yes"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({"extra": {"general.architecture": "mystery"}}, "mystery"),
+        ({"without": ["blk.1.ffn_down.weight"]}, "blk.1.ffn_down.weight"),
+    ],
+)
+def test_inspect_says_why_a_model_does_not_run(tmp_path: Path, model: dict[str, Any], said: str) -> None:
+    result = run("inspect", tiny_model.write(tmp_path / "bad.gguf", **model), "--json")
+    assert result.exit_code == 0
+    report = json.loads(result.stdout)
+    assert report["runs"] is False
+    assert any(said in problem for problem in report["problems"])
+
+
+def test_inspect_of_a_vocabulary(tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.gguf"
+    path.write_bytes(gguf_files.build(tiny_model.metadata()))
+    report = json.loads(run("inspect", path, "--json").stdout)
+    assert report["runs"] is False
+    assert any("token_embd.weight" in problem for problem in report["problems"])
+
+
+def test_inspect_prints_no_control_characters_and_valid_json(tmp_path: Path) -> None:
+    extra = {
+        "general.author": "evil\x1b]0;title\x07\nline",
+        "general.license": b"bad \xff utf-8",
+        "x.nan": float("nan"),
+    }
+    path = tiny_model.write(tmp_path / "evil.gguf", extra=extra)
+    text = run("inspect", path).stdout
+    assert "\x1b" not in text
+    assert "evil]0;title line" in text
+    report = json.loads(run("inspect", path, "--json").stdout)
+    assert report["metadata"]["x.nan"] is None
+
+
+def test_inspect_compiles_nothing(tiny: Path) -> None:
+    source = (
+        "import sys; from tinyllm_chat.cli.program import program\n"
+        f"program(['inspect', {str(tiny)!r}], standalone_mode=False)\n"
+        "print('numba' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.splitlines()[-1] == "False"
+
+
+def test_bench_json(tiny: Path) -> None:
+    ran = run_process("bench", tiny, "-p", "16", "-n", "8", "-r", "2", "-t", "2", "--json")
+    assert ran.code == 0, ran.err
+    report = json.loads(ran.out)
+    assert report["prefill"]["tokens_per_second"] > 0
+    assert report["decode"]["tokens_per_second"] > 0
+    assert report["decode"]["gb_per_second"] > 0
+    assert report["first_token_seconds"] > 0
+    assert report["threads"] == 2
+    assert report["model"]["path"] == str(tiny)
+    assert report["simd"]
+    assert report["cpu"]
+
+
+def test_perplexity_json(tiny: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 12)
+    ran = run_process("perplexity", tiny, text, "-c", "128", "--json")
+    assert ran.code == 0, ran.err
+    assert 1 < json.loads(ran.out)["perplexity"] < 1e6
+
+
+def test_doctor_says_what_a_bug_report_needs(folders: Path) -> None:
+    ran = run_process("doctor")
+    assert ran.code == 0
+    assert "failed" not in ran.out
+    for part in ("numba", "processor", "simd", "threads", "kernel cache", str(folders / "config"), "smollm2"):
+        assert part in ran.out
+
+
+# Text
+
+
+@pytest.mark.parametrize(
+    ("text", "safe"),
+    [
+        ("plain\ttext\n", "plain\ttext\n"),
+        ("\x1b[31mred\x1b[0m", "[31mred[0m"),
+        ("over\rwrite\x08\x7f\x9b2J", "overwrite2J"),
+        ("\u202egpj.exe", "gpj.exe"),
+        ("👨‍👩‍👧 日本", "👨‍👩‍👧 日本"),
+        ("\udcff", ""),
+    ],
+)
+def test_printable(text: str, safe: str) -> None:
+    assert printable(text) == safe
+
+
+def test_one_line() -> None:
+    assert one_line("a\n  b\tc\x1b") == "a b c"
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "shown"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (98_362_432, "98.4 MB"), (999_600, "1 MB"), (7.2e9, "7.2 GB")],
+)
+def test_size(nbytes: float, shown: str) -> None:
+    assert size(nbytes) == shown
