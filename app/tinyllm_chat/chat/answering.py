@@ -91,7 +91,7 @@ class Answer:
             elif isinstance(event, engine.PrefillProgress):
                 writer.reading(event.done, event.total)
             elif isinstance(event, engine.Finished):
-                writer.finished(event.reason)
+                writer.finished(event.reason, event.text, event.stats)
 
     def sampling_change(self, seen: int) -> tuple[int, dict[str, Any] | None]:
         """The version of the sampling values that the next token sees, and the values if it is not `seen`."""
@@ -121,7 +121,6 @@ class _Writer:
         self._emit = emit
         self._started = started  # all times: seconds of perf_counter
         self._first_token: float | None = None
-        self._last_token = started
         self._last_delta = 0.0
         self._last_state = 0.0
         self._generated = 0
@@ -141,7 +140,6 @@ class _Writer:
 
     def token(self, id: int, text: str) -> None:
         now = time.perf_counter()
-        self._last_token = now
         if self._first_token is None:
             self._first_token = now
         self._generated += 1
@@ -158,20 +156,22 @@ class _Writer:
             self._flush(now)
             self._version, self._sampling = version, sampling
 
-    def finished(self, reason: str) -> None:
+    def finished(self, reason: str, text: str, stats: Any) -> None:
+        """`text` was held back by the engine; `stats` are its own figures, without the time that events took."""
+        self._text += text
         self._flush(time.perf_counter())
         self.cache_state()
-        first = self._first_token if self._first_token is not None else self._last_token
-        stats = AnswerStats(
-            prompt_tokens=len(self._prompt.ids),
-            reused_tokens=self._reused,
-            generated_tokens=self._generated,
-            prefill_seconds=first - self._started,
-            decode_seconds=self._last_token - first,
-            first_token_seconds=first - self._started,
-            seed=self._answer.seed,
+        first = self._first_token
+        figures = AnswerStats(
+            prompt_tokens=stats.prompt_tokens,
+            reused_tokens=stats.reused_tokens,
+            generated_tokens=stats.generated_tokens,
+            prefill_seconds=stats.prefill_seconds,
+            decode_seconds=stats.decode_seconds,
+            first_token_seconds=first - self._started if first is not None else 0.0,
+            seed=stats.seed,
         )
-        self._emit(AnswerFinished(self._answer.message_id, reason, stats))
+        self._emit(AnswerFinished(self._answer.message_id, reason, figures))
 
     def cache_state(self) -> None:
         self._last_state = time.perf_counter()
@@ -191,7 +191,7 @@ class _Writer:
         )
 
     def _flush(self, now: float) -> None:
-        if not self._ids:
+        if not self._ids and not self._text:
             return
         speed = self._rate.per_second()
         self._emit(TextDelta(self._answer.message_id, self._text, tuple(self._ids), speed, self._sampling))

@@ -102,8 +102,8 @@ class AnswerStats:
     reused_tokens: int = 0
     generated_tokens: int = 0
     prefill_seconds: float = 0.0
-    decode_seconds: float = 0.0
-    first_token_seconds: float = 0.0
+    decode_seconds: float = 0.0  # after the first token
+    first_token_seconds: float = 0.0  # from the request to the first token
     seed: int = 0
 
     @property
@@ -113,7 +113,8 @@ class AnswerStats:
 
     @property
     def decode_tokens_per_second(self) -> float:
-        return self.generated_tokens / self.decode_seconds if self.decode_seconds > 0 else 0.0
+        """The first token is the prompt's: `decode_seconds` begin after it."""
+        return (self.generated_tokens - 1) / self.decode_seconds if self.decode_seconds > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +85,12 @@ def open_model(
     )
     try:
         info = ModelInfo(
-            name=_name(model, path),
+            name=_name(model.name, path),
             path=str(path),
-            file_type=_file_type(model.tensors),
+            file_type=model.file_type,
             architecture=model.config.architecture,
             fingerprint=fingerprint(path),
-            parameters=sum(tensor.rows * tensor.dims[0] for tensor in model.tensors.values()),
+            parameters=model.parameters,
             file_bytes=file_bytes,
             context_length=runner.context_length,
             model_context_length=model.config.context_length,
@@ -157,19 +156,10 @@ def _recommended_sampling(metadata: dict[str, Any]) -> tuple[dict[str, Any], lis
     return values, notes
 
 
-def _name(model: Any, path: Path) -> str:
-    """One printable line: general.name or the file's stem."""
-    name = model.config.name if isinstance(model.config.name, str) else ""
+def _name(name: str, path: Path) -> str:
+    """One printable line, whatever the file says."""
     words = "".join(character if character.isprintable() else " " for character in name[:400]).split()
     return " ".join(words)[:80] or path.stem
-
-
-def _file_type(tensors: dict[str, Any]) -> str:
-    """The type that most of the bytes have."""
-    sizes: Counter[str] = Counter()
-    for tensor in tensors.values():
-        sizes[tensor.type.name] += tensor.nbytes
-    return sizes.most_common(1)[0][0] if sizes else "none"
 
 
 def _size(nbytes: int) -> str:

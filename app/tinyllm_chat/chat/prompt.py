@@ -125,7 +125,7 @@ class PromptBuilder:
                 # SentencePiece vocabularies put a space before the first word.
                 if spelled == wanted or (spelled[:1] == b" " and spelled[1:] == wanted):
                     return count
-                if len(spelled) > len(wanted) + 1 or count == len(ids):
+                if count == len(ids) or len(spelled) > len(wanted) + 1 or self._tokenizer.is_marker(ids[count]):
                     break
                 spelled += self._tokenizer.piece(ids[count])
         return None

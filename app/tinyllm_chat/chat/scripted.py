@@ -209,7 +209,7 @@ class ScriptedBackend:
             self._events.append(AnswerFailed(answer.request.message_id, answer.failure))
             return
         prompt = sum(_count(message) for message in answer.request.messages)
-        seconds = len(answer.written) / TOKENS_PER_SECOND
+        seconds = max(0, len(answer.written) - 1) / TOKENS_PER_SECOND
         stats = AnswerStats(prompt, 0, len(answer.written), prompt / 1000.0, seconds, prompt / 1000.0, self._seed())
         self._events.append(AnswerFinished(answer.request.message_id, reason, stats))
 
