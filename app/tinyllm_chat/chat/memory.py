@@ -21,15 +21,16 @@ def free_memory() -> int | None:
 
 
 def _linux_free(meminfo: Path, cgroup: Path) -> int | None:
+    known = [_available(meminfo), _cgroup_free(cgroup)]
+    return min((free for free in known if free is not None), default=None)
+
+
+def _available(meminfo: Path) -> int | None:
     try:
         lines = meminfo.read_text().splitlines()
     except OSError:
         return None
-    available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-    limit = _cgroup_free(cgroup)
-    if available is None or limit is None:
-        return available if limit is None else limit
-    return min(available, limit)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def _cgroup_free(cgroup: Path) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ def resolve_model(name: str, paths: Paths) -> Path | CatalogueEntry:
     A catalogue entry that is in the models folder already comes back as its path; one that has to be fetched comes
     back as the entry. Raises ModelNotFoundError, CatalogueError.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # Path's own raises for an unknown user
     if _exists(path) and not path.is_dir():
         return path
     models = find_models(paths)
@@ -59,7 +60,7 @@ def resolve_model(name: str, paths: Paths) -> Path | CatalogueEntry:
     if name in catalogue:
         fetched = paths.models / catalogue[name].file
         return fetched if fetched.is_file() else catalogue[name]
-    if _exists(path):
+    if name and _exists(path):
         return path  # a folder: opening it says what is wrong
     raise ModelNotFoundError(_not_found(name, [model.name for model in models] + list(catalogue), paths))
 
@@ -72,7 +73,7 @@ def _exists(path: Path) -> bool:
 
 
 def _not_found(name: str, known: list[str], paths: Paths) -> str:
-    shown = name if name.isprintable() else repr(name)
+    shown = name if name and name.isprintable() else repr(name)
     looks_like_path = "/" in name or "\\" in name or name.endswith(".gguf")
     if looks_like_path:
         return f"{shown}: there is no such file"

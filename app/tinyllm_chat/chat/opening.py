@@ -61,7 +61,6 @@ def open_model(
 ) -> OpenModel:
     """Opens a model file with everything an answer needs. Raises EngineError, OSError."""
     report("opening", 0, 0)
-    path = path.expanduser()
     if path.is_dir():
         raise IsADirectoryError(21, "a folder, not a model file", str(path))
     file_bytes = sum(part.stat().st_size for part in model_files(path))

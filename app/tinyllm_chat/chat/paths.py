@@ -33,7 +33,7 @@ class Paths:
         folders = platformdirs.PlatformDirs(APP_NAME, appauthor=False)
 
         def folder(variable: str, default: str) -> Path:
-            return Path(env.get(variable) or default).expanduser().absolute()
+            return Path(os.path.expanduser(env.get(variable) or default)).absolute()
 
         return cls(
             config=folder(CONFIG_DIR, folders.user_config_dir),
