@@ -1,0 +1,51 @@
+"""The recorded answers under tests/golden, and models to compare with them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+
+
+@cache
+def toy_models() -> ModuleType:
+    """The generator of the toy models, loaded from its own folder."""
+    spec = importlib.util.spec_from_file_location("toy_models", GOLDEN / "archs" / "toy_models.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def toy_specs() -> dict[str, Any]:
+    return json.loads((GOLDEN / "archs" / "specs.json").read_text())
+
+
+def write_toy_model(folder: Path, name: str, **metadata: Any) -> Path:
+    """Writes the toy model of this name; `metadata` replaces values, under the keys' last part (`block_count=1`)."""
+    spec = json.loads(json.dumps(toy_specs()[name]))
+    for pair in spec["kv"]:
+        pair[2] = metadata.get(pair[0].rsplit(".", 1)[-1], pair[2])
+    path = folder / f"{name}.gguf"
+    toy_models().write(str(path), spec)
+    return path
+
+
+def toy_tokens(count: int = 64) -> list[int]:
+    return toy_models().tokens(count)
+
+
+def nmse(found: NDArray[np.floating], expected: NDArray[np.floating]) -> float:
+    """Normalized mean squared error: mse(found, expected) / mse(expected, 0)."""
+    found, expected = found.astype(np.float64), expected.astype(np.float64)
+    return float(np.mean((found - expected) ** 2) / np.mean(expected**2))
