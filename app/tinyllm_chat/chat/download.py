@@ -29,6 +29,8 @@ CHUNK_BYTES = 1 << 20
 TEMPORARY_PREFIX = ".pull-"
 # What a command that cannot work at all ends with: not executable, not found (a shell's shim).
 _UNUSABLE_EXIT_CODES = (126, 127)
+# What pip, uv and huggingface_hub say when nothing answers.
+_NO_CONNECTION = ("NewConnectionError", "NameResolutionError", "tcp connect error", "dns error", "ConnectionError")
 _HUGGING_FACE_SCRIPT = """
 import sys
 from huggingface_hub import hf_hub_download
@@ -196,9 +198,8 @@ def _run(
 def _reason(output: str, exit_code: int) -> str:
     """The line of a failed command's output that says most."""
     lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
-    network = [line for line in lines if "NewConnectionError" in line or "name resolution" in line]
-    if network:
-        return "there is no connection to the package index"
+    if any(sign in line for line in lines for sign in _NO_CONNECTION):
+        return "there is no connection to its server"
     errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
     reason = errors[0][:300] if errors else f"exit code {exit_code}"
     return "".join(character for character in reason if character.isprintable())
