@@ -28,8 +28,6 @@ from numba.np.numpy_support import from_dtype
 
 from tinyllm_engine import simd
 
-# Results may differ in the last bit from unfused arithmetic, never between thread counts or batch shapes.
-MATH = {"contract", "nsz", "nnan"}
 KEPT_FOLDERS = 4  # forced SIMD targets and an older version side by side
 
 
@@ -86,9 +84,10 @@ def remove_old_folders() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# Code that kernels are made of: inlined into each kernel that calls it.
-native = njit(nogil=True, error_model="numpy", fastmath=MATH)
-inlined = njit(nogil=True, error_model="numpy", fastmath=MATH, forceinline=True)
+# Code that kernels are made of: inlined into each kernel that calls it. No fast-math: a sum has the same bits in every
+# kernel that computes it in the same order, so decode and prefill agree exactly.
+native = njit(nogil=True, error_model="numpy")
+inlined = njit(nogil=True, error_model="numpy", forceinline=True)
 
 
 def compiled(signature: Any) -> Callable[[Callable], Callable]:
@@ -107,14 +106,11 @@ class Kernel:
     NumPy, on the arrays themselves; the debug mode of Program compares the two.
     """
 
-    registry: dict[str, Kernel] = {}
-
     def __init__(self, function: Callable, arguments: np.dtype):
         self.name = function.__name__
         self.arguments = arguments
         self._function = function
         self._compiled: Any = None
-        Kernel.registry[self.name] = self
 
     @property
     def is_compiled(self) -> bool:
@@ -128,7 +124,7 @@ class Kernel:
 
     def _compile(self) -> Any:
         signature = types.void(types.intp, types.intp, types.CPointer(from_dtype(self.arguments)))
-        options = {"nopython": True, "error_model": "numpy", "fastmath": MATH}
+        options = {"nopython": True, "error_model": "numpy"}
         if CACHE_FOLDER is None:
             return cfunc(signature, **options)(self._function)
         try:

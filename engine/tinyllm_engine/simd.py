@@ -90,6 +90,7 @@ I8X16, I8X32, I32X8, F32X8 = Vec("i8", 16), Vec("i8", 32), Vec("i32", 8), Vec("f
 I8W, I32W, F32W = Vec("i8", 4 * LANES), Vec("i32", LANES), Vec("f32", LANES)
 # Where products of 7-bit codes may be summed in 16 bits for a while, that is what a tile accumulates in.
 NARROW = Vec("i16", 16) if TARGET == "avx2" else I32W
+ROW_PRODUCTS = Vec("i16", 16) if TARGET == "avx2" else I32X8
 
 
 def llvm_type(vec: Vec) -> ir.VectorType:
@@ -262,6 +263,31 @@ def load_f16(builder, address):
     word = builder.load(pointer(builder, address, I16), align=1)
     vector = builder.insert_element(ir.Constant(ir.VectorType(I16, 8), None), word, I32(0))
     return builder.extract_element(half_to_float(builder, vector, 8), I32(0))
+
+
+@operation(types.float32, types.uint16)
+def half_bits_to_f32(builder, bits):
+    vector = builder.insert_element(ir.Constant(ir.VectorType(I16, 8), None), bits, I32(0))
+    return builder.extract_element(half_to_float(builder, vector, 8), I32(0))
+
+
+def _join8(vec, numba_type, convert):
+    """Eight scalars -> one float32 vector."""
+
+    def codegen(context, builder, signature, args):
+        vector = ir.Constant(ir.VectorType(args[0].type, 8), None)
+        for lane, value in enumerate(args):
+            vector = builder.insert_element(vector, value, I32(lane))
+        return convert(builder, vector)
+
+    def join8(typingctx, a, b, c, d, e, f, g, h):
+        return vec(*[numba_type] * 8), codegen
+
+    return intrinsic(join8)
+
+
+join8_halves = _join8(F32X8, types.uint16, lambda builder, bits: half_to_float(builder, bits, 8))
+join8_floats = _join8(F32X8, types.float32, lambda builder, vector: vector)
 
 
 @operation(F32X8, types.intp)
@@ -550,17 +576,17 @@ def transpose_store(builder, address, stride, vector):
         address = builder.add(address, stride)
 
 
-@intrinsic
-def codes_to_f32(typingctx, codes, quarter):
-    """Bytes 8 * quarter ... of a block as 8 float32 lanes; `quarter` is a literal 0..3."""
-    which = quarter.literal_value
-
-    def codegen(context, builder, signature, args):
-        part = lanes_of(builder, args[0], range(8 * which, 8 * which + 8))
+def _quarter(which):
+    def codes_to_f32(builder, codes):
+        part = lanes_of(builder, codes, range(8 * which, 8 * which + 8))
         extend = builder.zext if VNNI else builder.sext  # see SIGNED_BIAS; codes up to 127 are the same either way
         return builder.sitofp(extend(part, ir.VectorType(I32, 8)), llvm_type(F32X8))
 
-    return F32X8(codes, quarter), codegen
+    return operation(F32X8, I8X32)(codes_to_f32)
+
+
+# Codes 0-7, 8-15, 16-23 and 24-31 of a block as float32.
+first_codes, second_codes, third_codes, fourth_codes = (_quarter(which) for which in range(4))
 
 
 def _sum4(builder, products):
@@ -654,6 +680,46 @@ def _dot(name, emit):
 # they are biased by 128 (see `SIGNED_BIAS`) because the hardware multiplies unsigned by signed. x is -127..127.
 dot_u7, dot_s8 = _dot("dot_u7", _dot_u7), _dot("dot_s8", _dot_s8)
 SIGNED_BIAS = 128 if VNNI else 0
+
+
+@operation(ROW_PRODUCTS, I8X32, I8X32)
+def row_products(builder, weights, x):
+    """Products of a block of 7-bit codes, summed so far as the target does for nothing: 8 lanes of 32 bits."""
+    if TARGET == "avx2":
+        return _maddubs(builder, weights, x)
+    return _dot_u7(builder, ir.Constant(llvm_type(I32X8), None), weights, x)
+
+
+@operation(I32X8, ROW_PRODUCTS)
+def widen(builder, products):
+    """The same sums as int32 lanes."""
+    return _pair_sums(builder, products) if TARGET == "avx2" else products
+
+
+def _combine(name, low, high):
+    """Adds or picks 32-bit lanes of two vectors; lane numbers 8-15 are those of the second."""
+
+    def shuffled(builder, a, b, lanes):
+        wide = ir.VectorType(I32, 8)
+        mask = ir.Constant(wide, list(lanes))
+        return builder.bitcast(builder.shuffle_vector(builder.bitcast(a, wide), builder.bitcast(b, wide), mask), a.type)
+
+    def typer(typingctx, a, b):
+        def codegen(context, builder, signature, args):
+            first = shuffled(builder, *args, low)
+            return first if high is None else builder.add(first, shuffled(builder, *args, high))
+
+        return a(a, a), codegen
+
+    typer.__name__ = typer.__qualname__ = name
+    return intrinsic(typer)
+
+
+# Eight rows of 8 lanes become one vector of 8 row sums in three steps: pairs of rows, fours, then the halves.
+sum_pairs = _combine("sum_pairs", (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15))
+sum_fours = _combine("sum_fours", (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+low_halves = _combine("low_halves", (0, 1, 2, 3, 8, 9, 10, 11), None)
+high_halves = _combine("high_halves", (4, 5, 6, 7, 12, 13, 14, 15), None)
 
 
 @operation(NARROW, NARROW, I8W, I8W)

@@ -153,6 +153,11 @@ class Team:
         self._base = -(-self._control.ctypes.data // 64) * 64
         self._never = Cancel()
         self._followers: list[threading.Thread] = []
+        self._word(CANCEL)[0] = self._never.address
+
+    def address(self, word: int) -> int:
+        """The address of a word of the control block; CANCEL holds the address of the cancel flag in force."""
+        return self._base + word
 
     def _word(self, offset: int) -> np.ndarray:
         start = (self._base + offset - self._control.ctypes.data) // 8

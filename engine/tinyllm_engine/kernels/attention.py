@@ -1,11 +1,13 @@
 """Attention over the paged cache, with a softmax that runs along: no buffer of heads x context anywhere.
 
-Four queries at a time meet one page of 64 keys. Scores are computed for 16 keys at once (K lies transposed in its page),
-then the page's values are added, weighted, into the four running sums; each query keeps its maximum score, the sum of
-its weights and the weighted sum of values, and the earlier ones are rescaled when the maximum grows.
+Four queries at a time meet one page of 64 keys. Scores are computed for 16 keys at once (K lies transposed in its
+page), turned into weights relative to the page's own maximum, and the page's weighted values are summed. A query keeps
+(maximum, sum of weights, weighted values) of what it has seen; two such states are merged by scaling both to the common
+maximum. Pages are merged in order into a run of 256 keys, runs are merged in order into the result.
 
-Decode splits (head of K and V, run of pages) over the threads; the runs are the same for any number of threads and are
-merged in order. Prefill splits (16 batch rows, head of K and V) and skips what the causal mask hides.
+Decode splits (head of K and V, run) over the threads; prefill splits (16 batch rows, head of K and V) and skips what
+the causal mask hides. Both do the same operations in the same order for a query, so its result has the same bits
+whatever the number of threads and whatever batch it came in.
 """
 
 import numpy as np
@@ -36,7 +38,7 @@ from tinyllm_engine.simd import (
 
 PAGE = 64
 TILE_ROWS = 16  # batch rows that share the unpacking of a page
-SHORT_PAGES, LONG_RUN = 8, 4  # up to 8 pages a run is one page, past that four (256 keys)
+RUN = 4  # pages
 MINUS_INFINITY = np.float32(-np.inf)
 
 ATTEND = layout(
@@ -63,22 +65,13 @@ ATTEND = layout(
 
 def max_runs(context_length: int) -> int:
     """Runs that a sequence of this length can have."""
-    pages = -(-context_length // PAGE)
-    return max(SHORT_PAGES, -(-pages // LONG_RUN))
+    return -(-context_length // (PAGE * RUN))
 
 
 def scratch_floats(heads: int, kv_heads: int, k_size: int, v_size: int) -> int:
     """float32 values of scratch memory a thread needs: a page of K, one of V, scores, and the state of each query."""
     queries = max(4, TILE_ROWS * (heads // kv_heads))
-    return PAGE * (k_size + v_size) + 4 * PAGE + queries * (v_size + 2) + 64
-
-
-@inlined
-def run_pages(position):
-    """Pages in a run, and the number of runs, for a row at this position."""
-    pages = position // PAGE + 1
-    run = 1 if pages <= SHORT_PAGES else LONG_RUN
-    return run, (pages + run - 1) // run
+    return PAGE * (k_size + v_size) + 4 * PAGE + 2 * queries * (v_size + 2) + 64
 
 
 @inlined
@@ -131,48 +124,54 @@ def scores1(q, keys, size, scale, load8, element_bytes, scores):
 
 
 @native
-def softmax_page(scores, visible, state):
-    """Turns the scores of one query into weights and folds them into its (maximum, sum).
-
-    Returns the factor by which the query's earlier values shrink. Keys from `visible` on get weight 0.
-    """
+def merge_state(state, top, total):
+    """Folds (maximum, sum of weights) into a state; returns the factors of the state's values and of the new ones."""
     old = load_f32(state)
+    new = max(old, top)
+    keep, take = first_lane(exp(splat_f32x8(old - new))), first_lane(exp(splat_f32x8(top - new)))
+    store_f32(state, new)
+    store_f32(state + 4, load_f32(state + 4) * keep + total * take)
+    return keep, take
+
+
+@native
+def softmax_page(scores, visible, state):
+    """Turns the scores of one query into weights and folds them into its state; returns merge_state's factors.
+
+    Keys from `visible` on get weight 0.
+    """
     if visible <= 0:
         for key in range(0, PAGE, 8):
             store(scores + 4 * key, zero_f32x8())
-        return np.float32(1.0)
-    top = splat_f32x8(MINUS_INFINITY)
+        return np.float32(1.0), np.float32(0.0)
+    tops = splat_f32x8(MINUS_INFINITY)
     for key in range(0, PAGE, 8):
         s = load_f32x8(scores + 4 * key)
         if visible < PAGE:
             s = keep_first(s, visible - key)
             store(scores + 4 * key, s)
-        top = maximum(top, s)
-    new = max(old, horizontal_max(top))
-    shift, total = splat_f32x8(new), zero_f32x8()
+        tops = maximum(tops, s)
+    top = horizontal_max(tops)
+    shift, total = splat_f32x8(top), zero_f32x8()
     for key in range(0, PAGE, 8):
         weight = exp(sub(load_f32x8(scores + 4 * key), shift))
         store(scores + 4 * key, weight)
         total = add(total, weight)
-    factor = first_lane(exp(splat_f32x8(old - new)))
-    store_f32(state, new)
-    store_f32(state + 4, load_f32(state + 4) * factor + horizontal_sum(total))
-    return factor
+    return merge_state(state, top, horizontal_sum(total))
+
+
+@inlined
+def merge_values(out, values, keep, take):
+    """out = out * keep + values * take, 8 elements."""
+    store(out, fma(values, splat_f32x8(take), mul(load_f32x8(out), splat_f32x8(keep))))
 
 
 @inlined
 def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, out, stride):
-    """out_t = out_t * f_t + sum over keys of weight_t * value, for 4 queries whose sums lie `stride` bytes apart."""
-    s0, s1, s2, s3 = splat_f32x8(f0), splat_f32x8(f1), splat_f32x8(f2), splat_f32x8(f3)
+    """Adds a page's weighted values to 4 queries; f_t are their factors, their sums lie `stride` bytes apart."""
     for i in range(0, size, 16):
-        o0 = out + 4 * i
-        o1 = o0 + stride
-        o2 = o1 + stride
-        o3 = o2 + stride
-        a0, a1 = mul(load_f32x8(o0), s0), mul(load_f32x8(o0 + 32), s0)
-        b0, b1 = mul(load_f32x8(o1), s1), mul(load_f32x8(o1 + 32), s1)
-        c0, c1 = mul(load_f32x8(o2), s2), mul(load_f32x8(o2 + 32), s2)
-        d0, d1 = mul(load_f32x8(o3), s3), mul(load_f32x8(o3 + 32), s3)
+        a0, a1, b0, b1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        c0, c1, d0, d1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         for key in range(keys):
             at = values + (key * size + i) * element_bytes
             v0, v1 = load8(at), load8(at + 8 * element_bytes)
@@ -184,30 +183,31 @@ def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, o
             c0, c1 = fma(v0, w, c0), fma(v1, w, c1)
             w = splat_at_f32x8(weights + 12 * PAGE + 4 * key)
             d0, d1 = fma(v0, w, d0), fma(v1, w, d1)
-        store(o0, a0)
-        store(o0 + 32, a1)
-        store(o1, b0)
-        store(o1 + 32, b1)
-        store(o2, c0)
-        store(o2 + 32, c1)
-        store(o3, d0)
-        store(o3 + 32, d1)
+        o = out + 4 * i
+        merge_values(o, a0, f0[0], f0[1])
+        merge_values(o + 32, a1, f0[0], f0[1])
+        merge_values(o + stride, b0, f1[0], f1[1])
+        merge_values(o + stride + 32, b1, f1[0], f1[1])
+        merge_values(o + 2 * stride, c0, f2[0], f2[1])
+        merge_values(o + 2 * stride + 32, c1, f2[0], f2[1])
+        merge_values(o + 3 * stride, d0, f3[0], f3[1])
+        merge_values(o + 3 * stride + 32, d1, f3[0], f3[1])
 
 
 @inlined
-def values1(weights, values, keys, size, load8, element_bytes, factor, out):
-    shrink = splat_f32x8(factor)
+def values1(weights, values, keys, size, load8, element_bytes, factors, out):
+    """The same for one query."""
     for i in range(0, size, 16):
-        a0, a1 = mul(load_f32x8(out + 4 * i), shrink), mul(load_f32x8(out + 4 * i + 32), shrink)
+        a0, a1 = zero_f32x8(), zero_f32x8()
         for key in range(keys):
             at = values + (key * size + i) * element_bytes
             w = splat_at_f32x8(weights + 4 * key)
             a0, a1 = fma(load8(at), w, a0), fma(load8(at + 8 * element_bytes), w, a1)
-        store(out + 4 * i, a0)
-        store(out + 4 * i + 32, a1)
+        merge_values(out + 4 * i, a0, factors[0], factors[1])
+        merge_values(out + 4 * i + 32, a1, factors[0], factors[1])
 
 
-@inlined
+@native
 def clear_query(state, sums, size):
     store_f32(state, MINUS_INFINITY)
     store_f32(state + 4, np.float32(0.0))
@@ -215,18 +215,37 @@ def clear_query(state, sums, size):
         store(sums + 4 * i, zero_f32x8())
 
 
+@native
+def merge_run(total_state, total_sums, state, sums, size):
+    """Folds the state of a run into the total of its query; a run in which nothing was visible changes nothing."""
+    top = load_f32(state)
+    if top == MINUS_INFINITY:
+        return
+    keep, take = merge_state(total_state, top, load_f32(state + 4))
+    for i in range(0, 4 * size, 32):
+        merge_values(total_sums + i, load_f32x8(sums + i), keep, take)
+
+
+@native
+def write_result(out, state, sums, size):
+    """out = weighted values / sum of weights"""
+    inverse = splat_f32x8(np.float32(1.0) / load_f32(state + 4))
+    for i in range(0, 4 * size, 32):
+        store(out + i, mul(load_f32x8(sums + i), inverse))
+
+
 # --- decode: one row ---------------------------------------------------------------------------------------------
 
 
 @inlined
-def attend_run(a, head, run, runs, pages, position, memory, load8, element_bytes):
+def attend_run(a, head, run, runs, position, memory, load8, element_bytes):
     """The queries that share K and V head `head`, against one run of pages; leaves their partial results."""
     group = a.heads // a.kv_heads
     table = load_i64(a.tables)
     part_bytes = 4 * (2 + a.v_size)
     scores, states = memory, memory + 16 * PAGE
     sums = states + 32
-    last_page = min(position // PAGE + 1, (run + 1) * pages)
+    last_page = min(position // PAGE + 1, (run + 1) * RUN)
     for first in range(0, group, 4):
         count = min(4, group - first)
         query = head * group + first
@@ -236,15 +255,15 @@ def attend_run(a, head, run, runs, pages, position, memory, load8, element_bytes
         q3 = q0 + 4 * a.k_size * min(3, count - 1)
         for t in range(4):
             clear_query(states + 8 * t, sums + 4 * t * a.v_size, a.v_size)
-        for index in range(run * pages, last_page):
+        for index in range(run * RUN, last_page):
             page = load_i64(table + 8 * index)
             keys = a.k_pages + page * a.k_page_bytes + head * a.k_size * PAGE * element_bytes
             values = a.v_pages + page * a.v_page_bytes + head * a.v_size * PAGE * element_bytes
             visible = min(PAGE, position + 1 - index * PAGE)
             if count == 1:
                 scores1(q0, keys, a.k_size, a.scale, load8, element_bytes, scores)
-                factor = softmax_page(scores, visible, states)
-                values1(scores, values, visible, a.v_size, load8, element_bytes, factor, sums)
+                factors = softmax_page(scores, visible, states)
+                values1(scores, values, visible, a.v_size, load8, element_bytes, factors, sums)
             else:
                 scores4(q0, q1, q2, q3, keys, a.k_size, a.scale, load8, element_bytes, scores)
                 f0 = softmax_page(scores, visible, states)
@@ -264,37 +283,28 @@ def attend_run(a, head, run, runs, pages, position, memory, load8, element_bytes
 def attend_one(thread, threads, pointer, load8, element_bytes):
     a = record(pointer)
     position = load_i64(a.positions)
-    pages, runs = run_pages(position)
+    runs = position // (PAGE * RUN) + 1
     items = a.kv_heads * runs
     memory = a.scratch + thread * a.scratch_bytes
     for item in range(items * thread // threads, items * (thread + 1) // threads):
         if atomic_load_i32(load_i64(a.cancel)) != 0:
             return
-        attend_run(a, item // runs, item % runs, runs, pages, position, memory, load8, element_bytes)
+        attend_run(a, item // runs, item % runs, runs, position, memory, load8, element_bytes)
 
 
 @kernel(ATTEND)
 def merge_runs(thread, threads, pointer):
-    """Adds up the partial results of each head in order: rescale to the common maximum, then divide."""
+    """Merges the runs of each head in order."""
     a = record(pointer)
-    _, runs = run_pages(load_i64(a.positions))
+    runs = load_i64(a.positions) // (PAGE * RUN) + 1
     part_bytes = 4 * (2 + a.v_size)
+    memory = a.scratch + thread * a.scratch_bytes
     for head in range(a.heads * thread // threads, a.heads * (thread + 1) // threads):
-        parts, out = a.parts + head * runs * part_bytes, a.out + 4 * head * a.v_size
-        top = MINUS_INFINITY
+        clear_query(memory, memory + 32, a.v_size)
         for run in range(runs):
-            top = max(top, load_f32(parts + run * part_bytes))
-        total = np.float32(0.0)
-        for run in range(runs):
-            part = parts + run * part_bytes
-            factor = first_lane(exp(splat_f32x8(load_f32(part) - top)))
-            total += load_f32(part + 4) * factor
-            for i in range(0, a.v_size, 8):
-                weighted = mul(load_f32x8(part + 8 + 4 * i), splat_f32x8(factor))
-                store(out + 4 * i, weighted if run == 0 else add(load_f32x8(out + 4 * i), weighted))
-        inverse = splat_f32x8(np.float32(1.0) / total)
-        for i in range(0, a.v_size, 8):
-            store(out + 4 * i, mul(load_f32x8(out + 4 * i), inverse))
+            part = a.parts + (head * runs + run) * part_bytes
+            merge_run(memory, memory + 32, part, part + 8, a.v_size)
+        write_result(a.out + 4 * head * a.v_size, memory, memory + 32, a.v_size)
 
 
 # --- prefill: many rows ------------------------------------------------------------------------------------------
@@ -331,13 +341,19 @@ def attend_tile(a, row, rows, head, memory, load8, element_bytes):
     queries = rows * group
     k_page, v_page = memory, memory + 4 * PAGE * a.k_size
     scores = v_page + 4 * PAGE * a.v_size
+    padded = (queries + 3) // 4 * 4
     states = scores + 16 * PAGE
-    sums = states + 8 * ((queries + 3) // 4 * 4)
-    for query in range((queries + 3) // 4 * 4):
-        clear_query(states + 8 * query, sums + 4 * query * a.v_size, a.v_size)
+    totals = states + 8 * padded
+    sums = totals + 8 * padded
+    total_sums = sums + 4 * padded * a.v_size
+    for query in range(padded):
+        clear_query(totals + 8 * query, total_sums + 4 * query * a.v_size, a.v_size)
     table = load_i64(a.tables + 8 * row)
     last = load_i64(a.positions + 8 * (row + rows - 1))
     for index in range(last // PAGE + 1):
+        if index % RUN == 0:
+            for query in range(padded):
+                clear_query(states + 8 * query, sums + 4 * query * a.v_size, a.v_size)
         page, first_key = load_i64(table + 8 * index), index * PAGE
         keys = a.k_pages + page * a.k_page_bytes + head * a.k_size * PAGE * element_bytes
         values = a.v_pages + page * a.v_page_bytes + head * a.v_size * PAGE * element_bytes
@@ -358,11 +374,13 @@ def attend_tile(a, row, rows, head, memory, load8, element_bytes):
             f2 = softmax_page(scores + 8 * PAGE, visible_keys(a, row, query + 2, queries, group, first_key), state + 16)
             f3 = softmax_page(scores + 12 * PAGE, visible, state + 24)
             values4(scores, v_page, visible, a.v_size, load_f32x8, 4, f0, f1, f2, f3, out, 4 * a.v_size)
+        if index % RUN == RUN - 1 or index == last // PAGE:
+            for query in range(queries):
+                at = 4 * query * a.v_size
+                merge_run(totals + 8 * query, total_sums + at, states + 8 * query, sums + at, a.v_size)
     for query in range(queries):
-        inverse = splat_f32x8(np.float32(1.0) / load_f32(states + 8 * query + 4))
         out = a.out + 4 * ((row + query // group) * a.heads + head * group + query % group) * a.v_size
-        for i in range(0, a.v_size, 8):
-            store(out + 4 * i, mul(load_f32x8(sums + 4 * (query * a.v_size + i)), inverse))
+        write_result(out, totals + 8 * query, total_sums + 4 * query * a.v_size, a.v_size)
 
 
 @inlined

@@ -53,11 +53,18 @@ def swiglu(thread, threads, pointer):
 
 @kernel(SWIGLU_QUANTIZE)
 def swiglu_quantize(thread, threads, pointer):
-    """The activation of the part this thread has just computed, and its codes; gate is overwritten."""
+    """The codes of the activation of the part this thread has just computed."""
     a = record(pointer)
     first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
     for k in range(first, last, 32):
-        for j in range(4 * k, 4 * k + 128, 32):
-            store(a.gate + j, swiglu8(a.gate + j, a.up + j))
-        block = k // 32
-        quantize_block(a.gate + 4 * k, a.codes + k, a.scales + 4 * block, a.sums + 4 * block, a.half_sums + 8 * block)
+        gate, up, block = a.gate + 4 * k, a.up + 4 * k, k // 32
+        quantize_block(
+            swiglu8(gate, up),
+            swiglu8(gate + 32, up + 32),
+            swiglu8(gate + 64, up + 64),
+            swiglu8(gate + 96, up + 96),
+            a.codes + k,
+            a.scales + 4 * block,
+            a.sums + 4 * block,
+            a.half_sums + 8 * block,
+        )

@@ -1,20 +1,20 @@
 """Token embeddings: one stored row becomes floats; and the choice of rows that go on to the output."""
 
-import numpy as np
-from numba import types
-from numba.extending import overload
-
 from tinyllm_engine.jit import inlined, kernel, layout, record
 from tinyllm_engine.kernels import unpack as u
+from tinyllm_engine.kernels.scales import as_f32, first_half, second_half
 from tinyllm_engine.simd import (
-    codes_to_f32,
+    first_codes,
     fma,
+    fourth_codes,
     load_bf16x8,
     load_f16x8,
     load_f32x8,
     load_i64,
+    second_codes,
     splat_f32x8,
     store,
+    third_codes,
 )
 
 # out[row] = weights[token of row]
@@ -24,36 +24,24 @@ EMBED = layout("weights", "row_bytes", "columns", "tokens", "count", "out")
 SELECT_ROWS = layout("x", "columns", "first", "count", "out")
 
 
-def half_of(value, second):
-    """The scale or offset of one half of a part: the value itself where both halves share it."""
-
-
-@overload(half_of, inline="always")
-def _half_of(value, second):
-    if isinstance(value, types.NoneType):
-        return lambda value, second: np.float32(0.0)
-    if isinstance(value, types.BaseTuple):
-        return lambda value, second: value[1] if second else value[0]
-    return lambda value, second: value
-
-
 @inlined
-def embed(thread, threads, pointer, unpack, block_bytes, parts_per_block):
+def embed(thread, threads, pointer, unpack, bias, block_bytes, in_block):
     """Threads take turns by batch row."""
     a = record(pointer)
     for row in range(thread, load_i64(a.count), threads):
         stored = a.weights + load_i64(a.tokens + 8 * row) * a.row_bytes
         out = a.out + 4 * row * a.columns
         for part in range(a.columns // 32):
-            block = stored + part // parts_per_block * block_bytes
-            codes, scale, offset = unpack(block, part % parts_per_block)
-            s0, o0 = splat_f32x8(half_of(scale, False)), splat_f32x8(half_of(offset, False))
-            s1, o1 = splat_f32x8(half_of(scale, True)), splat_f32x8(half_of(offset, True))
+            codes, scale, minimum = unpack(stored + part // in_block * block_bytes, part % in_block)
             at = out + 128 * part
-            store(at, fma(codes_to_f32(codes, 0), s0, o0))
-            store(at + 32, fma(codes_to_f32(codes, 1), s0, o0))
-            store(at + 64, fma(codes_to_f32(codes, 2), s1, o1))
-            store(at + 96, fma(codes_to_f32(codes, 3), s1, o1))
+            s, m = as_f32(first_half(scale)), as_f32(first_half(minimum))
+            factor, offset = splat_f32x8(s), splat_f32x8(m - bias * s)
+            store(at, fma(first_codes(codes), factor, offset))
+            store(at + 32, fma(second_codes(codes), factor, offset))
+            s, m = as_f32(second_half(scale)), as_f32(second_half(minimum))
+            factor, offset = splat_f32x8(s), splat_f32x8(m - bias * s)
+            store(at + 64, fma(third_codes(codes), factor, offset))
+            store(at + 96, fma(fourth_codes(codes), factor, offset))
 
 
 @inlined
@@ -93,34 +81,34 @@ def embed_bf16(thread, threads, pointer):
 
 @kernel(EMBED)
 def embed_q4_0(thread, threads, pointer):
-    embed(thread, threads, pointer, u.unpack_q4_0, 18, 1)
+    embed(thread, threads, pointer, u.unpack_q4_0, u.BIAS_Q4_0, 18, 1)
 
 
 @kernel(EMBED)
 def embed_q4_1(thread, threads, pointer):
-    embed(thread, threads, pointer, u.unpack_q4_1, 20, 1)
+    embed(thread, threads, pointer, u.unpack_q4_1, u.NO_BIAS, 20, 1)
 
 
 @kernel(EMBED)
 def embed_q5_0(thread, threads, pointer):
-    embed(thread, threads, pointer, u.unpack_q5_0, 22, 1)
+    embed(thread, threads, pointer, u.unpack_q5_0, u.BIAS_Q5_0, 22, 1)
 
 
 @kernel(EMBED)
 def embed_q5_1(thread, threads, pointer):
-    embed(thread, threads, pointer, u.unpack_q5_1, 24, 1)
+    embed(thread, threads, pointer, u.unpack_q5_1, u.NO_BIAS, 24, 1)
 
 
 @kernel(EMBED)
 def embed_q8_0(thread, threads, pointer):
-    embed(thread, threads, pointer, u.unpack_q8_0, 34, 1)
+    embed(thread, threads, pointer, u.unpack_q8_0, u.BIAS_Q8_0, 34, 1)
 
 
 @kernel(EMBED)
 def embed_q4_k(thread, threads, pointer):
-    embed(thread, threads, pointer, u.unpack_q4_k, 144, 8)
+    embed(thread, threads, pointer, u.unpack_q4_k, u.NO_BIAS, 144, 8)
 
 
 @kernel(EMBED)
 def embed_q6_k(thread, threads, pointer):
-    embed(thread, threads, pointer, u.unpack_q6_k, 210, 8)
+    embed(thread, threads, pointer, u.unpack_q6_k, u.BIAS_Q6_K, 210, 8)

@@ -9,13 +9,11 @@ the batch runs over it, four rows at a time. So a weight is unpacked once for up
     floats   float32 [k][lane]                 for weights that are floats themselves
 """
 
-from numba import types
-from numba.extending import overload
-
 from tinyllm_engine.jit import inlined, kernel, native, record
 from tinyllm_engine.kernels import unpack as u
-from tinyllm_engine.kernels.arguments import MATMUL
+from tinyllm_engine.kernels.arguments import CHUNK, MATMUL
 from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.scales import as_f32, first_half, second_half
 from tinyllm_engine.simd import (
     LANES,
     add,
@@ -45,7 +43,6 @@ from tinyllm_engine.simd import (
     zero_narrow,
 )
 
-CHUNK = 2048  # columns packed at a time: the panel then fits the first-level cache
 PART_BYTES = 32 * LANES  # codes of one part of a panel
 SCALES_AT = CHUNK * LANES  # the codes come first
 OFFSETS_AT = SCALES_AT + CHUNK // 16 * LANES * 4
@@ -54,36 +51,37 @@ SCRATCH_BYTES = max(TILE_AT + 4 * LANES * 4, CHUNK * LANES * 4 + 4 * LANES * 4) 
 FLOAT_TILE_AT = CHUNK * LANES * 4
 
 
-def store_group(address, lane, group, value):
-    """Stores one scale or offset per group of the panel; None stores nothing."""
+@inlined
+def store_group(panel, lane, group, scale, minimum, bias):
+    """One scale and one offset of a group of elements of one row."""
+    at = 4 * (group * LANES + lane)
+    store_f32(panel + SCALES_AT + at, scale)
+    store_f32(panel + OFFSETS_AT + at, scale * -bias if bias != 0 else minimum)
 
 
-@overload(store_group, inline="always")
-def _store_group(address, lane, group, value):
-    if isinstance(value, types.NoneType):
-        return lambda address, lane, group, value: None
-    if isinstance(value, types.BaseTuple):
-
-        def pair(address, lane, group, value):
-            store_f32(address + 4 * (2 * group * LANES + lane), value[0])
-            store_f32(address + 4 * ((2 * group + 1) * LANES + lane), value[1])
-
-        return pair
-    return lambda address, lane, group, value: store_f32(address + 4 * (group * LANES + lane), value)
+@inlined
+def store_whole(panel, lane, part, scale, minimum, bias):
+    """Types with one scale for 32 elements."""
+    store_group(panel, lane, part, as_f32(scale), as_f32(minimum), bias)
 
 
-@native
-def pack_panel(panel, weights, row_bytes, rows, first_part, parts, unpack, block_bytes, parts_per_block):
+@inlined
+def store_halves(panel, lane, part, scale, minimum, bias):
+    """Types with a scale for each 16 elements."""
+    store_group(panel, lane, 2 * part, as_f32(first_half(scale)), as_f32(first_half(minimum)), bias)
+    store_group(panel, lane, 2 * part + 1, as_f32(second_half(scale)), as_f32(second_half(minimum)), bias)
+
+
+@inlined
+def pack_panel(panel, weights, row_bytes, rows, first_part, parts, unpack, bias, store_scales, block_bytes, in_block):
     """Unpacks `parts` parts of `rows` stored rows into the panel; missing rows repeat the last one."""
     for lane in range(LANES):
         row = weights + min(lane, rows - 1) * row_bytes
         for part in range(parts):
             at = first_part + part
-            block = row + at // parts_per_block * block_bytes
-            codes, scale, offset = unpack(block, at % parts_per_block)
+            codes, scale, minimum = unpack(row + at // in_block * block_bytes, at % in_block)
             scatter_words(panel + part * PART_BYTES + 4 * lane, 4 * LANES, codes)
-            store_group(panel + SCALES_AT, lane, part, scale)
-            store_group(panel + OFFSETS_AT, lane, part, offset)
+            store_scales(panel, lane, part, scale, minimum, bias)
 
 
 # --- the products of one group: 4 activation rows by LANES weight rows -------------------------------------------
@@ -236,7 +234,7 @@ def put_tile(a, tile_memory, row, token, tokens, values, is_first):
 
 
 @inlined
-def matmul(thread, threads, pointer, unpack, products_of, offset_of, groups, block_bytes, parts_per_block):
+def matmul(thread, threads, pointer, unpack, products_of, bias, store_scales, offset_of, groups, block_bytes, in_block):
     """out = x W^T for weights stored in blocks. The activation buffers are padded to a multiple of 4 rows."""
     a = record(pointer)
     tokens = load_i64(a.count)
@@ -250,7 +248,19 @@ def matmul(thread, threads, pointer, unpack, products_of, offset_of, groups, blo
         for first in range(0, parts, CHUNK // 32):
             chunk = min(CHUNK // 32, parts - first)
             weights = a.weights + row * a.row_bytes
-            pack_panel(panel, weights, a.row_bytes, a.rows - row, first, chunk, unpack, block_bytes, parts_per_block)
+            pack_panel(
+                panel,
+                weights,
+                a.row_bytes,
+                a.rows - row,
+                first,
+                chunk,
+                unpack,
+                bias,
+                store_scales,
+                block_bytes,
+                in_block,
+            )
             for token in range(0, tokens, 4):
                 values = tile(
                     panel,
@@ -328,39 +338,51 @@ def matmul_bf16(thread, threads, pointer):
     matmul_float(thread, threads, pointer, load_bf16x8, 2)
 
 
+@inlined
+def matmul_whole(thread, threads, pointer, unpack, products_of, bias, offset_of, block_bytes, in_block):
+    """Types with one scale for 32 elements."""
+    matmul(thread, threads, pointer, unpack, products_of, bias, store_whole, offset_of, 1, block_bytes, in_block)
+
+
+@inlined
+def matmul_halves(thread, threads, pointer, unpack, products_of, bias, offset_of, block_bytes, in_block):
+    """Types with a scale for each 16 elements."""
+    matmul(thread, threads, pointer, unpack, products_of, bias, store_halves, offset_of, 2, block_bytes, in_block)
+
+
 @kernel(MATMUL)
 def matmul_q4_0(thread, threads, pointer):
-    matmul(thread, threads, pointer, u.unpack_q4_0, products_u4, with_offset, 1, 18, 1)
+    matmul_whole(thread, threads, pointer, u.unpack_q4_0, products_u4, u.BIAS_Q4_0, with_offset, 18, 1)
 
 
 @kernel(MATMUL)
 def matmul_q4_1(thread, threads, pointer):
-    matmul(thread, threads, pointer, u.unpack_q4_1, products_u4, with_offset, 1, 20, 1)
+    matmul_whole(thread, threads, pointer, u.unpack_q4_1, products_u4, u.NO_BIAS, with_offset, 20, 1)
 
 
 @kernel(MATMUL)
 def matmul_q5_0(thread, threads, pointer):
-    matmul(thread, threads, pointer, u.unpack_q5_0, products_u5, with_offset, 1, 22, 1)
+    matmul_whole(thread, threads, pointer, u.unpack_q5_0, products_u5, u.BIAS_Q5_0, with_offset, 22, 1)
 
 
 @kernel(MATMUL)
 def matmul_q5_1(thread, threads, pointer):
-    matmul(thread, threads, pointer, u.unpack_q5_1, products_u5, with_offset, 1, 24, 1)
+    matmul_whole(thread, threads, pointer, u.unpack_q5_1, products_u5, u.NO_BIAS, with_offset, 24, 1)
 
 
-signed_offset = with_offset if u.SIGNED_BIAS else without_offset
+signed_offset = with_offset if u.BIAS_Q8_0 else without_offset
 
 
 @kernel(MATMUL)
 def matmul_q8_0(thread, threads, pointer):
-    matmul(thread, threads, pointer, u.unpack_q8_0, products_s8, signed_offset, 1, 34, 1)
+    matmul_whole(thread, threads, pointer, u.unpack_q8_0, products_s8, u.BIAS_Q8_0, signed_offset, 34, 1)
 
 
 @kernel(MATMUL)
 def matmul_q4_k(thread, threads, pointer):
-    matmul(thread, threads, pointer, u.unpack_q4_k, products_u4, with_offset, 1, 144, 8)
+    matmul_whole(thread, threads, pointer, u.unpack_q4_k, products_u4, u.NO_BIAS, with_offset, 144, 8)
 
 
 @kernel(MATMUL)
 def matmul_q6_k(thread, threads, pointer):
-    matmul(thread, threads, pointer, u.unpack_q6_k, products_u6, with_offset, 2, 210, 8)
+    matmul_halves(thread, threads, pointer, u.unpack_q6_k, products_u6, u.BIAS_Q6_K, with_offset, 210, 8)

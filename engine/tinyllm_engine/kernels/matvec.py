@@ -1,119 +1,261 @@
 """Decode: one activation row against a weight matrix, read in place from the mapped file.
 
-Every output is one dot product along a stored row, so its bits depend neither on the thread nor on their number.
+Eight stored rows advance together, so that a block's eight integer sums lie in one vector and are scaled at once. Each
+output sees the same operations in the same order as in a batch (see matmul): the bits of a result depend neither on
+the number of threads nor on how many rows were computed with it.
 """
 
-import numpy as np
 from numba import types
 from numba.extending import overload
 
 from tinyllm_engine.jit import inlined, kernel, record
 from tinyllm_engine.kernels import unpack as u
-from tinyllm_engine.kernels.arguments import MATMUL
+from tinyllm_engine.kernels.arguments import CHUNK, MATMUL
 from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.scales import first_half, join8, second_half
 from tinyllm_engine.simd import (
     add,
     dot_s8,
-    dot_u7,
+    first_lane,
     fma,
-    halves_f32x8,
+    high_halves,
     horizontal_sum,
     load_bf16x8,
     load_f16x8,
     load_f32,
     load_f32x8,
     load_i8x32,
+    low_halves,
+    mul,
     prefetch,
+    row_products,
+    splat_at_f32x8,
     splat_f32x8,
+    store,
     store_f32,
+    sum_fours,
+    sum_pairs,
     to_f32,
+    widen,
     zero_f32x8,
     zero_i32x8,
 )
 
-AHEAD = 4096  # bytes: the hardware prefetcher alone does not keep up with blocks of odd sizes
+ROWS = 8
+AHEAD = 4096  # bytes; the hardware prefetcher alone does not keep up with blocks of odd sizes
 
 
-def spread_scale(scale, x_scale):
-    """scale * x_scale in the lanes it holds for."""
-
-
-def add_offset(total, offset, sums, half_sums):
-    """total + offset * sum(x), for one offset a block, one for each half, or none."""
-
-
-@overload(spread_scale, inline="always")
-def _spread_scale(scale, x_scale):
-    if isinstance(scale, types.BaseTuple):
-        return lambda scale, x_scale: halves_f32x8(scale[0] * x_scale, scale[1] * x_scale)
-    return lambda scale, x_scale: splat_f32x8(scale * x_scale)
-
-
-@overload(add_offset, inline="always")
-def _add_offset(total, offset, sums, half_sums):
-    if isinstance(offset, types.NoneType):
-        return lambda total, offset, sums, half_sums: total
-    if isinstance(offset, types.BaseTuple):
-        return lambda total, offset, sums, half_sums: (
-            total + offset[0] * load_f32(half_sums) + offset[1] * load_f32(half_sums + 4)
-        )
-    return lambda total, offset, sums, half_sums: total + offset * load_f32(sums)
+# --- integer sums of eight rows: (sums of elements 0-15, sums of elements 16-31) -----------------------------------
 
 
 @inlined
-def dot_part(acc, total, block, part, index, codes, scales, sums, half_sums, unpack, dot):
-    """Adds the product of 32 weights with block `index` of the activation."""
-    weights, scale, offset = unpack(block, part)
-    dots = dot(zero_i32x8(), weights, load_i8x32(codes + 32 * index))
-    acc = fma(to_f32(dots), spread_scale(scale, load_f32(scales + 4 * index)), acc)
-    return acc, add_offset(total, offset, sums + 4 * index, half_sums + 8 * index)
+def sums_u5(a, b, c, d, e, f, g, h, x):
+    """Codes up to 31: the eight products of a lane of a sum of fours stay below 2**15."""
+    low = sum_fours(
+        sum_pairs(row_products(a, x), row_products(b, x)), sum_pairs(row_products(c, x), row_products(d, x))
+    )
+    high = sum_fours(
+        sum_pairs(row_products(e, x), row_products(f, x)), sum_pairs(row_products(g, x), row_products(h, x))
+    )
+    return widen(low_halves(low, high)), widen(high_halves(low, high))
 
 
 @inlined
-def one_part(acc, total, block, index, codes, scales, sums, half_sums, unpack, dot):
+def sums_u6(a, b, c, d, e, f, g, h, x):
+    """Codes up to 63: the four products of a lane of a sum of pairs do."""
+    ab = widen(sum_pairs(row_products(a, x), row_products(b, x)))
+    cd = widen(sum_pairs(row_products(c, x), row_products(d, x)))
+    ef = widen(sum_pairs(row_products(e, x), row_products(f, x)))
+    gh = widen(sum_pairs(row_products(g, x), row_products(h, x)))
+    return fold_pairs(ab, cd, ef, gh)
+
+
+@inlined
+def sums_s8(a, b, c, d, e, f, g, h, x):
+    """Signed codes."""
+    zero = zero_i32x8()
+    ab = sum_pairs(dot_s8(zero, a, x), dot_s8(zero, b, x))
+    cd = sum_pairs(dot_s8(zero, c, x), dot_s8(zero, d, x))
+    ef = sum_pairs(dot_s8(zero, e, x), dot_s8(zero, f, x))
+    gh = sum_pairs(dot_s8(zero, g, x), dot_s8(zero, h, x))
+    return fold_pairs(ab, cd, ef, gh)
+
+
+@inlined
+def fold_pairs(ab, cd, ef, gh):
+    low, high = sum_fours(ab, cd), sum_fours(ef, gh)
+    return low_halves(low, high), high_halves(low, high)
+
+
+# --- one part of 32 elements, eight rows ---------------------------------------------------------------------------
+
+
+def scaled(acc, sums, scales, minima, bias, x_scale, x_sum):
+    """acc + (scale * sum of products + (minimum - bias * scale) * sum of x), in matmul's order."""
+
+
+@overload(scaled)
+def _scaled(acc, sums, scales, minima, bias, x_scale, x_sum):
+    if isinstance(minima, types.NoneType):
+
+        def without_minimum(acc, sums, scales, minima, bias, x_scale, x_sum):
+            acc = fma(to_f32(sums), mul(scales, splat_at_f32x8(x_scale)), acc)
+            if bias != 0:
+                offset = mul(scales, splat_f32x8(-bias))
+                acc = fma(offset, splat_at_f32x8(x_sum), acc)
+            return acc
+
+        return without_minimum
+
+    def with_minimum(acc, sums, scales, minima, bias, x_scale, x_sum):
+        acc = fma(to_f32(sums), mul(scales, splat_at_f32x8(x_scale)), acc)
+        return fma(minima, splat_at_f32x8(x_sum), acc)
+
+    return with_minimum
+
+
+@inlined
+def whole_part(acc, block, stride, part, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias):
+    """Types with one scale for 32 elements."""
+    c0, s0, m0 = unpack(block, part)
+    c1, s1, m1 = unpack(block + stride, part)
+    c2, s2, m2 = unpack(block + 2 * stride, part)
+    c3, s3, m3 = unpack(block + 3 * stride, part)
+    c4, s4, m4 = unpack(block + 4 * stride, part)
+    c5, s5, m5 = unpack(block + 5 * stride, part)
+    c6, s6, m6 = unpack(block + 6 * stride, part)
+    c7, s7, m7 = unpack(block + 7 * stride, part)
+    low, high = sums_of(c0, c1, c2, c3, c4, c5, c6, c7, load_i8x32(x))
+    scales = join8(s0, s1, s2, s3, s4, s5, s6, s7)
+    minima = join8(m0, m1, m2, m3, m4, m5, m6, m7)
+    return scaled(acc, add(low, high), scales, minima, bias, x_scale, x_sum)
+
+
+@inlined
+def half_parts(acc, block, stride, part, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias):
+    """Types with a scale for each 16 elements."""
+    c0, s0, m0 = unpack(block, part)
+    c1, s1, m1 = unpack(block + stride, part)
+    c2, s2, m2 = unpack(block + 2 * stride, part)
+    c3, s3, m3 = unpack(block + 3 * stride, part)
+    c4, s4, m4 = unpack(block + 4 * stride, part)
+    c5, s5, m5 = unpack(block + 5 * stride, part)
+    c6, s6, m6 = unpack(block + 6 * stride, part)
+    c7, s7, m7 = unpack(block + 7 * stride, part)
+    low, high = sums_of(c0, c1, c2, c3, c4, c5, c6, c7, load_i8x32(x))
+    scales = join8(
+        first_half(s0), first_half(s1), first_half(s2), first_half(s3),
+        first_half(s4), first_half(s5), first_half(s6), first_half(s7),
+    )  # fmt: skip
+    minima = join8(
+        first_half(m0), first_half(m1), first_half(m2), first_half(m3),
+        first_half(m4), first_half(m5), first_half(m6), first_half(m7),
+    )  # fmt: skip
+    acc = scaled(acc, low, scales, minima, bias, x_scale, x_half_sum)
+    scales = join8(
+        second_half(s0), second_half(s1), second_half(s2), second_half(s3),
+        second_half(s4), second_half(s5), second_half(s6), second_half(s7),
+    )  # fmt: skip
+    minima = join8(
+        second_half(m0), second_half(m1), second_half(m2), second_half(m3),
+        second_half(m4), second_half(m5), second_half(m6), second_half(m7),
+    )  # fmt: skip
+    return scaled(acc, high, scales, minima, bias, x_scale, x_half_sum + 4)
+
+
+@inlined
+def one_part(acc, block, stride, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias, part_dot):
     """A stored block of 32 weights."""
-    return dot_part(acc, total, block, 0, index, codes, scales, sums, half_sums, unpack, dot)
+    return part_dot(acc, block, stride, 0, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias)
 
 
 @inlined
-def eight_parts(acc, total, block, index, codes, scales, sums, half_sums, unpack, dot):
-    """A stored block of 256 weights; written out, so that shifts and offsets inside it are constants."""
-    first = 8 * index
-    acc, total = dot_part(acc, total, block, 0, first, codes, scales, sums, half_sums, unpack, dot)
-    acc, total = dot_part(acc, total, block, 1, first + 1, codes, scales, sums, half_sums, unpack, dot)
-    acc, total = dot_part(acc, total, block, 2, first + 2, codes, scales, sums, half_sums, unpack, dot)
-    acc, total = dot_part(acc, total, block, 3, first + 3, codes, scales, sums, half_sums, unpack, dot)
-    acc, total = dot_part(acc, total, block, 4, first + 4, codes, scales, sums, half_sums, unpack, dot)
-    acc, total = dot_part(acc, total, block, 5, first + 5, codes, scales, sums, half_sums, unpack, dot)
-    acc, total = dot_part(acc, total, block, 6, first + 6, codes, scales, sums, half_sums, unpack, dot)
-    return dot_part(acc, total, block, 7, first + 7, codes, scales, sums, half_sums, unpack, dot)
+def eight_parts(acc, block, stride, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias, part_dot):
+    """A stored block of 256 weights."""
+    for part in range(8):
+        acc = part_dot(
+            acc,
+            block,
+            stride,
+            part,
+            x + 32 * part,
+            x_scale + 4 * part,
+            x_sum + 4 * part,
+            x_half_sum + 8 * part,
+            unpack,
+            sums_of,
+            bias,
+        )
+    return acc
+
+
+# --- all rows ------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def finish(a, row, value):
-    """The epilogue of one output."""
+def finish8(a, row, value, is_first):
+    """Adds eight results to the output; the first chunk of columns starts from bias and residual."""
+    value = mul(value, splat_f32x8(a.weight_scale))
+    if is_first:
+        if a.bias != 0:
+            value = add(value, load_f32x8(a.bias + 4 * row))
+        if a.residual != 0:
+            value = add(value, load_f32x8(a.residual + 4 * row))
+    else:
+        value = add(value, load_f32x8(a.out + 4 * row))
+    store(a.out + 4 * row, value)
+
+
+@inlined
+def finish1(a, row, value, is_first):
+    """The same for one result."""
     value *= a.weight_scale
-    if a.bias != 0:
-        value += load_f32(a.bias + 4 * row)
-    if a.residual != 0:
-        value += load_f32(a.residual + 4 * row)
+    if is_first:
+        if a.bias != 0:
+            value += load_f32(a.bias + 4 * row)
+        if a.residual != 0:
+            value += load_f32(a.residual + 4 * row)
+    else:
+        value += load_f32(a.out + 4 * row)
     store_f32(a.out + 4 * row, value)
 
 
 @inlined
-def matvec(thread, threads, pointer, unpack, dot, block_dot, block_bytes, block_elements):
+def matvec(thread, threads, pointer, unpack, sums_of, bias, part_dot, block_dot, block_bytes, block_elements):
     """out = W x for weights stored in blocks; block_dot says how many parts of 32 a block has."""
     a = record(pointer)
     copy = thread * a.copy_bytes
-    codes, scales, sums, half_sums = a.codes + copy, a.scales + copy, a.sums + copy, a.half_sums + copy
-    for row in range(first_owned(a.rows, thread, threads), first_owned(a.rows, thread + 1, threads)):
-        block = a.weights + row * a.row_bytes
-        acc, total = zero_f32x8(), np.float32(0.0)
-        for index in range(a.columns // block_elements):
-            prefetch(block + AHEAD)
-            acc, total = block_dot(acc, total, block, index, codes, scales, sums, half_sums, unpack, dot)
-            block += block_bytes
-        finish(a, row, horizontal_sum(acc) + total)
+    x, x_scales, x_sums, x_half_sums = a.codes + copy, a.scales + copy, a.sums + copy, a.half_sums + copy
+    row, last = first_owned(a.rows, thread, threads), first_owned(a.rows, thread + 1, threads)
+    while row < last:
+        # the last few rows of a matrix whose height is no multiple of 8 go one by one, each in all eight lanes
+        whole = row + ROWS <= a.rows
+        stride = a.row_bytes if whole else 0
+        for first in range(0, a.columns, CHUNK):
+            block = a.weights + row * a.row_bytes + first // block_elements * block_bytes
+            acc = zero_f32x8()
+            for column in range(first, min(first + CHUNK, a.columns), block_elements):
+                for lane in range(ROWS, 2 * ROWS):
+                    prefetch(block + lane * stride)
+                acc = block_dot(
+                    acc,
+                    block,
+                    stride,
+                    x + column,
+                    x_scales + column // 8,
+                    x_sums + column // 8,
+                    x_half_sums + column // 4,
+                    unpack,
+                    sums_of,
+                    bias,
+                    part_dot,
+                )
+                block += block_bytes
+            if whole:
+                finish8(a, row, acc, first == 0)
+            else:
+                finish1(a, row, first_lane(acc), first == 0)
+        row += ROWS if whole else 1
 
 
 @inlined
@@ -136,7 +278,7 @@ def matvec_float(thread, threads, pointer, load8, element_bytes):
             s3 = fma(load8(w + 24 * element_bytes), load_f32x8(v + 96), s3)
         for k in range(whole, a.columns, 8):
             s0 = fma(load8(weights + k * element_bytes), load_f32x8(x + 4 * k), s0)
-        finish(a, row, horizontal_sum(add(add(s0, s1), add(s2, s3))))
+        finish1(a, row, horizontal_sum(add(add(s0, s1), add(s2, s3))), True)
 
 
 @kernel(MATMUL)
@@ -156,34 +298,34 @@ def matvec_bf16(thread, threads, pointer):
 
 @kernel(MATMUL)
 def matvec_q4_0(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q4_0, dot_u7, one_part, 18, 32)
+    matvec(thread, threads, pointer, u.unpack_q4_0, sums_u5, u.BIAS_Q4_0, whole_part, one_part, 18, 32)
 
 
 @kernel(MATMUL)
 def matvec_q4_1(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q4_1, dot_u7, one_part, 20, 32)
+    matvec(thread, threads, pointer, u.unpack_q4_1, sums_u5, u.NO_BIAS, whole_part, one_part, 20, 32)
 
 
 @kernel(MATMUL)
 def matvec_q5_0(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q5_0, dot_u7, one_part, 22, 32)
+    matvec(thread, threads, pointer, u.unpack_q5_0, sums_u5, u.BIAS_Q5_0, whole_part, one_part, 22, 32)
 
 
 @kernel(MATMUL)
 def matvec_q5_1(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q5_1, dot_u7, one_part, 24, 32)
+    matvec(thread, threads, pointer, u.unpack_q5_1, sums_u5, u.NO_BIAS, whole_part, one_part, 24, 32)
 
 
 @kernel(MATMUL)
 def matvec_q8_0(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q8_0, dot_s8, one_part, 34, 32)
+    matvec(thread, threads, pointer, u.unpack_q8_0, sums_s8, u.BIAS_Q8_0, whole_part, one_part, 34, 32)
 
 
 @kernel(MATMUL)
 def matvec_q4_k(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q4_k, dot_u7, eight_parts, 144, 256)
+    matvec(thread, threads, pointer, u.unpack_q4_k, sums_u5, u.NO_BIAS, whole_part, eight_parts, 144, 256)
 
 
 @kernel(MATMUL)
 def matvec_q6_k(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q6_k, dot_u7, eight_parts, 210, 256)
+    matvec(thread, threads, pointer, u.unpack_q6_k, sums_u6, u.BIAS_Q6_K, half_parts, eight_parts, 210, 256)

@@ -22,9 +22,7 @@ from tinyllm_engine.simd import (
 RMS_NORM = layout("x", "weight", "columns", "epsilon:f", "count", "out")
 
 # The norm of one row and its codes, computed by every thread for itself into its own copy: cheaper than a barrier.
-RMS_NORM_QUANTIZE = layout(
-    "x", "weight", "columns", "epsilon:f", "out", "codes", "scales", "sums", "half_sums", "copy_bytes"
-)
+RMS_NORM_QUANTIZE = layout("x", "weight", "columns", "epsilon:f", "codes", "scales", "sums", "half_sums", "copy_bytes")
 
 
 @native
@@ -43,8 +41,8 @@ def inverse_rms(x, columns, epsilon):
 
 
 @inlined
-def normalize(x, weight, factor, out):
-    store(out, mul(mul(load_f32x8(x), factor), load_f32x8(weight)))
+def normalized(x, weight, factor):
+    return mul(mul(load_f32x8(x), factor), load_f32x8(weight))
 
 
 @kernel(RMS_NORM)
@@ -60,19 +58,23 @@ def rms_norm(thread, threads, pointer):
         x, out = a.x + 4 * row * a.columns, a.out + 4 * row * a.columns
         factor = splat_f32x8(inverse_rms(x, a.columns, a.epsilon))
         for k in range(first, last, 8):
-            normalize(x + 4 * k, a.weight + 4 * k, factor, out + 4 * k)
+            store(out + 4 * k, normalized(x + 4 * k, a.weight + 4 * k, factor))
 
 
 @kernel(RMS_NORM_QUANTIZE)
 def rms_norm_quantize(thread, threads, pointer):
     a = record(pointer)
     copy = thread * a.copy_bytes
-    out = a.out + 4 * thread * a.columns
     factor = splat_f32x8(inverse_rms(a.x, a.columns, a.epsilon))
     for k in range(0, a.columns, 32):
-        for j in range(k, k + 32, 8):
-            normalize(a.x + 4 * j, a.weight + 4 * j, factor, out + 4 * j)
-        block = copy + k // 32 * 4
+        x, weight, block = a.x + 4 * k, a.weight + 4 * k, copy + k // 32 * 4
         quantize_block(
-            out + 4 * k, a.codes + copy + k, a.scales + block, a.sums + block, a.half_sums + copy + k // 32 * 8
+            normalized(x, weight, factor),
+            normalized(x + 32, weight + 32, factor),
+            normalized(x + 64, weight + 64, factor),
+            normalized(x + 96, weight + 96, factor),
+            a.codes + copy + k,
+            a.scales + block,
+            a.sums + block,
+            a.half_sums + copy + k // 32 * 8,
         )

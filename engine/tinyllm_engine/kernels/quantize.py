@@ -52,9 +52,8 @@ QUANTIZE = layout("x", "columns", "count", "codes", "scales", "sums", "half_sums
 
 
 @inlined
-def quantize_block(x, codes, scales, sums, half_sums):
-    """Quantizes the 32 floats at x."""
-    v0, v1, v2, v3 = load_f32x8(x), load_f32x8(x + 32), load_f32x8(x + 64), load_f32x8(x + 96)
+def quantize_block(v0, v1, v2, v3, codes, scales, sums, half_sums):
+    """Quantizes 32 floats."""
     top = horizontal_max(maximum(maximum(absolute(v0), absolute(v1)), maximum(absolute(v2), absolute(v3))))
     scale = top * np.float32(1.0 / 127.0)
     inverse = splat_f32x8(np.float32(127.0) / top if top > np.float32(1e-30) else np.float32(0.0))
@@ -76,8 +75,17 @@ def quantize_block(x, codes, scales, sums, half_sums):
 def quantize_range(x, codes, scales, sums, half_sums, first, last):
     """Quantizes elements first..last of one row (multiples of 32)."""
     for i in range(first, last, 32):
-        block = i // 32
-        quantize_block(x + 4 * i, codes + i, scales + 4 * block, sums + 4 * block, half_sums + 8 * block)
+        at, block = x + 4 * i, i // 32
+        quantize_block(
+            load_f32x8(at),
+            load_f32x8(at + 32),
+            load_f32x8(at + 64),
+            load_f32x8(at + 96),
+            codes + i,
+            scales + 4 * block,
+            sums + 4 * block,
+            half_sums + 8 * block,
+        )
 
 
 @kernel(QUANTIZE)

@@ -1,10 +1,11 @@
-"""The one step in which weight types differ: a stored block becomes codes, a scale and an offset.
+"""The one step in which weight types differ: a stored block becomes codes, a scale and a minimum.
 
-    weight = scale * code + offset
+    weight = scale * (code - bias) + minimum
 
 `unpack(block, part)` takes the address of a stored block and which 32 of its elements are wanted (0 where a block has
-32). It returns the codes in element order, the scale (one float32, or a pair where each 16 elements have their own)
-and the offset in the same form, or None where the type has none. What follows is the same for every type.
+32). It returns the codes in element order, the scale (the bits of an f16, or a float32; a pair where each 16 elements
+have their own) and the minimum in the same form, or None where the type has none. The bias is a constant of the type.
+What follows is the same for every type.
 """
 
 import numpy as np
@@ -20,6 +21,7 @@ from tinyllm_engine.simd import (
     load_i8x16,
     load_i8x32,
     load_u8,
+    load_u16,
     load_u32,
     nibbles,
     shift_left_words,
@@ -32,13 +34,12 @@ LOW4 = np.int8(15)
 
 @inlined
 def unpack_q4_0(block, part):
-    scale = load_f16(block)
-    return nibbles(load_i8x16(block + 2)), scale, scale * np.float32(-8.0)
+    return nibbles(load_i8x16(block + 2)), load_u16(block), None
 
 
 @inlined
 def unpack_q4_1(block, part):
-    return nibbles(load_i8x16(block + 4)), load_f16(block), load_f16(block + 2)
+    return nibbles(load_i8x16(block + 4)), load_u16(block), load_u16(block + 2)
 
 
 @inlined
@@ -49,33 +50,30 @@ def fifth_bits(address):
 
 @inlined
 def unpack_q5_0(block, part):
-    scale = load_f16(block)
-    codes = bit_or(nibbles(load_i8x16(block + 6)), fifth_bits(block + 2))
-    return codes, scale, scale * np.float32(-16.0)
+    return bit_or(nibbles(load_i8x16(block + 6)), fifth_bits(block + 2)), load_u16(block), None
 
 
 @inlined
 def unpack_q5_1(block, part):
-    codes = bit_or(nibbles(load_i8x16(block + 8)), fifth_bits(block + 4))
-    return codes, load_f16(block), load_f16(block + 2)
+    return bit_or(nibbles(load_i8x16(block + 8)), fifth_bits(block + 4)), load_u16(block), load_u16(block + 2)
 
 
 if SIGNED_BIAS:
 
     @inlined
-    def signed_codes(codes, scale):
-        """Where the hardware multiplies unsigned by signed, w + 128 is multiplied and 128 is an offset."""
-        return xor_byte(codes, np.int8(-128)), scale, scale * np.float32(-SIGNED_BIAS)
+    def signed_codes(codes):
+        """Where the hardware multiplies unsigned by signed, w + 128 is multiplied and 128 is the bias."""
+        return xor_byte(codes, np.int8(-128))
 else:
 
     @inlined
-    def signed_codes(codes, scale):
-        return codes, scale, None
+    def signed_codes(codes):
+        return codes
 
 
 @inlined
 def unpack_q8_0(block, part):
-    return signed_codes(load_i8x32(block + 2), load_f16(block))
+    return signed_codes(load_i8x32(block + 2)), load_u16(block), None
 
 
 @inlined
@@ -107,4 +105,9 @@ def unpack_q6_k(block, part):
     d = load_f16(block + 208)
     s0 = d * np.float32(load_i8(block + 192 + 2 * part))
     s1 = d * np.float32(load_i8(block + 193 + 2 * part))
-    return codes, (s0, s1), (s0 * np.float32(-32.0), s1 * np.float32(-32.0))
+    return codes, (s0, s1), None
+
+
+# Biases of the types, by the name of their unpack step.
+BIAS_Q4_0, BIAS_Q5_0, BIAS_Q8_0, BIAS_Q6_K = (np.float32(b) for b in (8, 16, SIGNED_BIAS, 32))
+NO_BIAS = np.float32(0)

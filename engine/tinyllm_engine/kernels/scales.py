@@ -1,0 +1,55 @@
+"""Scales and minima in whichever form a type stores them; the form is chosen when a kernel is compiled."""
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from tinyllm_engine.simd import half_bits_to_f32, join8_floats, join8_halves
+
+
+def as_f32(value):
+    """A scale as float32: from the bits of an f16, or as it is; None becomes 0."""
+
+
+def first_half(value):
+    """The scale of a part's first 16 elements: of the pair, or the one they share."""
+
+
+def second_half(value):
+    """The scale of a part's last 16 elements."""
+
+
+def join8(a, b, c, d, e, f, g, h):
+    """One scale each of eight rows -> F32X8; None stays None."""
+
+
+@overload(as_f32)
+def _as_f32(value):
+    if isinstance(value, types.NoneType):
+        return lambda value: np.float32(0.0)
+    if value == types.uint16:
+        return lambda value: half_bits_to_f32(value)
+    return lambda value: value
+
+
+@overload(first_half)
+def _first_half(value):
+    if isinstance(value, types.BaseTuple):
+        return lambda value: value[0]
+    return lambda value: value
+
+
+@overload(second_half)
+def _second_half(value):
+    if isinstance(value, types.BaseTuple):
+        return lambda value: value[1]
+    return lambda value: value
+
+
+@overload(join8)
+def _join8(a, b, c, d, e, f, g, h):
+    if isinstance(a, types.NoneType):
+        return lambda a, b, c, d, e, f, g, h: None
+    if a == types.uint16:
+        return lambda a, b, c, d, e, f, g, h: join8_halves(a, b, c, d, e, f, g, h)
+    return lambda a, b, c, d, e, f, g, h: join8_floats(a, b, c, d, e, f, g, h)

@@ -1,0 +1,344 @@
+"""Recorder: arithmetic that is written down instead of done.
+
+Each method appends the op that will compute it, choosing the kernel once: by the type of the weight, by the type of
+the cache, and by whether the program is for one row (decode) or for a batch.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from tinyllm_engine.errors import UnsupportedModelError
+from tinyllm_engine.jit import Kernel
+from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec, norm, rope
+from tinyllm_engine.kernels.quantize import Codes, quantize
+from tinyllm_engine.kv_cache import KVCache
+from tinyllm_engine.memory import aligned
+from tinyllm_engine.model import Linear
+from tinyllm_engine.program import ALL, Buffer, CodesBuffer, Op, Program
+from tinyllm_engine.tensor import TensorView
+
+FLOAT_TYPES = ("F32", "F16", "BF16")
+TILE = 4  # activation rows are padded to a multiple of this
+
+
+class State:
+    """What changes from pass to pass: the rows of the batch. Kernels read it at fixed addresses.
+
+    A row is (token, position, sequence); `tables` holds the address of the sequence's page table.
+    """
+
+    def __init__(self, max_rows: int):
+        self.max_rows = max_rows
+        self.tokens = np.zeros(max_rows, np.int64)
+        self.positions = np.zeros(max_rows, np.int64)
+        self.tables = np.zeros(max_rows, np.int64)
+        self._counts = np.zeros(3, np.int64)
+
+    def set_rows(self, rows: int, first_output: int) -> None:
+        """Rows in this pass, and from which one on logits are wanted."""
+        self._counts[:] = rows, rows - first_output, first_output
+
+    @property
+    def rows_address(self) -> int:
+        return self._counts.ctypes.data
+
+    @property
+    def outputs_address(self) -> int:
+        return self._counts.ctypes.data + 8
+
+    @property
+    def first_output_address(self) -> int:
+        return self._counts.ctypes.data + 16
+
+
+def kernel_for(module: ModuleType, tensor: TensorView) -> Kernel:
+    """A module's kernel for a weight's type; UnsupportedModelError names tensor and type."""
+    operation = module.__name__.rsplit(".", 1)[1]
+    kernel = getattr(module, f"{operation}_{tensor.type.name.lower()}", None)
+    if kernel is None:
+        raise UnsupportedModelError(f"tensor {tensor.name!r}: no {operation} kernel for type {tensor.type.name}")
+    return kernel
+
+
+class Recorder:
+    """Records one program over shared state, cache and scratch memory."""
+
+    def __init__(
+        self, state: State, cache: KVCache, context_length: int, threads: int, cancel: int, rows: int, outputs: int
+    ):
+        self.program = Program()
+        self.state, self.cache, self.threads = state, cache, threads
+        self.context_length = context_length
+        self.rows, self.max_outputs = rows, outputs
+        self.one_row = rows == 1
+        self._cancel = cancel
+        self._count: dict[Buffer, int] = {}  # buffer -> address of the number of rows it holds
+        self._codes: dict[Buffer, CodesBuffer] = {}
+        self._fresh: set[Buffer] = set()  # buffers whose codes are those of their present contents
+        self._table: Buffer | None = None
+        self._rope: tuple[int, bool] = (0, False)
+        self._panels = aligned((threads, matmul.SCRATCH_BYTES), np.uint8)
+        self._attention_scratch: np.ndarray | None = None
+        self._parts: Buffer | None = None
+        self._cache_parts = [Buffer(f"cache {layer}", np.empty(0)) for layer in range(len(cache.layers))]
+
+    # --- memory ---
+
+    def buffer(self, name: str, columns: int, outputs: bool = False) -> Buffer:
+        """float32 [rows, columns], or as many rows as can have logits."""
+        rows = self.max_outputs if outputs else self.rows
+        padded = rows if self.one_row else -(-rows // TILE) * TILE
+        return Buffer(name, aligned((padded, columns)))
+
+    def _append(self, kind: str, kernel: Kernel, reads: dict, writes: dict, keep: tuple = (), **fields) -> None:
+        self.program.append(Op(kind, kernel, fields, reads, writes, keep=keep))
+        self._fresh -= set(writes)
+
+    def _rows_of(self, out: Buffer, source: Buffer) -> int:
+        """The address of the row count of an op that reads `source`; `out` holds as many rows from now on."""
+        self._count[out] = self._count.get(source, self.state.rows_address)
+        return self._count[out]
+
+    def _columns(self, buffer: Buffer) -> int:
+        return buffer.array.shape[1]
+
+    # --- operations ---
+
+    def embed(self, out: Buffer, weight: TensorView) -> None:
+        """out[row] = weight[token of row]"""
+        self._append(
+            "embed",
+            kernel_for(embed, weight),
+            {},
+            {out: ALL},
+            keep=(weight,),
+            weights=weight.address,
+            row_bytes=weight.row_bytes,
+            columns=weight.dims[0],
+            tokens=self.state.tokens.ctypes.data,
+            count=self.state.rows_address,
+            out=out,
+        )
+
+    def outputs(self, x: Buffer) -> Buffer:
+        """The rows of x whose logits are wanted, in a buffer of their own."""
+        if self.one_row:
+            return x
+        out = self.buffer(f"{x.name}_out", self._columns(x), outputs=True)
+        self._count[out] = self.state.outputs_address
+        self._append(
+            "outputs",
+            embed.select_rows,
+            {x: ALL},
+            {out: ALL},
+            x=x,
+            columns=self._columns(x),
+            first=self.state.first_output_address,
+            count=self.state.outputs_address,
+            out=out,
+        )
+        return out
+
+    def rms_norm(self, out: Buffer, x: Buffer, weight: np.ndarray, epsilon: float) -> None:
+        """out = x / sqrt(mean(x^2) + epsilon) * weight"""
+        weight = np.ascontiguousarray(weight, np.float32)
+        self._append(
+            "rms_norm",
+            norm.rms_norm,
+            {x: ALL},
+            {out: f"columns {len(weight)}" if self.one_row else ALL},
+            keep=(weight,),
+            x=x,
+            weight=weight.ctypes.data,
+            columns=len(weight),
+            epsilon=epsilon,
+            count=self._rows_of(out, x),
+            out=out,
+        )
+
+    def matmul(self, out: Buffer, linear: Linear, x: Buffer) -> None:
+        """out = scale * (W x) + bias"""
+        weight, bias = linear.weight, linear.bias
+        is_float = weight.type.name in FLOAT_TYPES
+        source: Buffer | CodesBuffer = x if is_float else self._quantized(x)
+        codes = {"codes": 0, "scales": 0, "sums": 0, "half_sums": 0} if isinstance(source, Buffer) else source.fields()
+        self._append(
+            "matmul",
+            kernel_for(matvec if self.one_row else matmul, weight),
+            {source: ALL},
+            {out: f"columns {linear.outputs}"},
+            keep=(weight, bias, self._panels),
+            weights=weight.address,
+            row_bytes=weight.row_bytes,
+            rows=linear.outputs,
+            columns=linear.inputs,
+            x=x,
+            **codes,
+            copy_bytes=0,
+            out=out,
+            bias=0 if bias is None else bias.ctypes.data,
+            residual=0,
+            weight_scale=linear.scale,
+            count=self._rows_of(out, x),
+            cancel=self._cancel,
+            scratch=self._panels.ctypes.data,
+            scratch_bytes=matmul.SCRATCH_BYTES,
+        )
+
+    def _quantized(self, x: Buffer) -> CodesBuffer:
+        """The codes of x, computed once for all matrices that x meets."""
+        if x not in self._codes:
+            self._codes[x] = CodesBuffer(f"{x.name} codes", Codes(*x.array.shape))
+        codes = self._codes[x]
+        if x not in self._fresh:
+            columns = self._columns(x)
+            self._append(
+                "quantize",
+                quantize,
+                {x: f"columns {columns}"},
+                {codes: f"columns {columns}"},
+                x=x,
+                columns=columns,
+                count=self._count.get(x, self.state.rows_address),
+                **codes.fields(),
+            )
+            self._fresh.add(x)
+        return codes
+
+    def add(self, out: Buffer, x: Buffer) -> None:
+        """out += x"""
+        columns = self._columns(x)
+        part = f"columns {columns}"
+        self._append(
+            "add",
+            elementwise.add_rows,
+            {x: part, out: part},
+            {out: part},
+            out=out,
+            x=x,
+            columns=columns,
+            count=self._rows_of(out, x),
+        )
+
+    def swiglu(self, gate: Buffer, up: Buffer) -> None:
+        """gate = silu(gate) * up"""
+        columns = self._columns(gate)
+        part = f"columns {columns}"
+        self._append(
+            "swiglu",
+            elementwise.swiglu,
+            {gate: part, up: part},
+            {gate: part},
+            gate=gate,
+            up=up,
+            columns=columns,
+            count=self._rows_of(gate, up),
+            out=gate,
+        )
+
+    def rope_table(self, frequencies: np.ndarray, magnitude: float, interleaved: bool) -> None:
+        """cos and sin of every row's position, for all rotations that follow."""
+        frequencies = np.ascontiguousarray(frequencies, np.float32)
+        pairs = len(frequencies)
+        self._table = Buffer("rope", aligned((self.rows, 2 * pairs)))
+        self._rope = pairs, interleaved
+        self._append(
+            "rope_table",
+            rope.rope_table,
+            {},
+            {self._table: ALL},
+            keep=(frequencies,),
+            frequencies=frequencies.ctypes.data,
+            pairs=pairs,
+            magnitude=magnitude,
+            positions=self.state.positions.ctypes.data,
+            count=self.state.rows_address,
+            table=self._table,
+        )
+
+    def rope(self, x: Buffer, heads: int) -> None:
+        """Rotates every head of x by its row's position."""
+        assert self._table is not None, "rope_table comes first"
+        part = f"{heads} heads"
+        self._append(
+            "rope",
+            rope.rope,
+            {x: part, self._table: ALL},
+            {x: part},
+            x=x,
+            heads=heads,
+            head_size=self._columns(x) // heads,
+            pairs=self._rope[0],
+            interleaved=int(self._rope[1]),
+            table=self._table,
+            count=self.state.rows_address,
+        )
+
+    def append(self, layer: int, k: Buffer, v: Buffer) -> None:
+        """Writes K and V of every row into the cache at the row's position."""
+        shape, cache = self.cache.layers[layer], self.cache
+        part = f"{shape.heads} heads"
+        self._append(
+            "append",
+            getattr(rope, f"append_{cache.kv_type}"),
+            {k: part, v: part},
+            {self._cached(layer): part},
+            k=k,
+            v=v,
+            heads=shape.heads,
+            k_size=shape.k_size,
+            v_size=shape.v_size,
+            k_pages=cache.k_address(layer),
+            v_pages=cache.v_address(layer),
+            k_page_bytes=cache.k_page_bytes[layer],
+            v_page_bytes=cache.v_page_bytes[layer],
+            positions=self.state.positions.ctypes.data,
+            tables=self.state.tables.ctypes.data,
+            count=self.state.rows_address,
+        )
+
+    def attention(self, out: Buffer, q: Buffer, layer: int, heads: int, scale: float) -> None:
+        """out = softmax(scale * q K^T, causal) V, for every row and head"""
+        shape, cache = self.cache.layers[layer], self.cache
+        floats = attention.scratch_floats(heads, shape.heads, shape.k_size, shape.v_size)
+        if self._attention_scratch is None or self._attention_scratch.shape[1] < floats:
+            self._attention_scratch = aligned((self.threads, floats))
+        if self._parts is None:
+            runs = attention.max_runs(self.context_length) if self.one_row else 0
+            self._parts = Buffer("runs", aligned((heads * runs, 2 + shape.v_size)))
+        fields = {
+            "q": q,
+            "heads": heads,
+            "kv_heads": shape.heads,
+            "k_size": shape.k_size,
+            "v_size": shape.v_size,
+            "scale": scale,
+            "k_pages": cache.k_address(layer),
+            "v_pages": cache.v_address(layer),
+            "k_page_bytes": cache.k_page_bytes[layer],
+            "v_page_bytes": cache.v_page_bytes[layer],
+            "positions": self.state.positions.ctypes.data,
+            "tables": self.state.tables.ctypes.data,
+            "count": self.state.rows_address,
+            "cancel": self._cancel,
+            "parts": self._parts,
+            "scratch": self._attention_scratch.ctypes.data,
+            "scratch_bytes": self._attention_scratch.strides[0],
+            "out": out,
+        }
+        keep = (self._attention_scratch,)
+        reads = {q: ALL, self._cached(layer): ALL}
+        if self.one_row:
+            kernel = getattr(attention, f"attend_one_{cache.kv_type}")
+            self._append("attention", kernel, reads, {self._parts: ALL}, keep, **fields)
+            self._append("merge", attention.merge_runs, {self._parts: ALL}, {out: f"{heads} heads"}, keep, **fields)
+        else:
+            kernel = getattr(attention, f"attend_many_{cache.kv_type}")
+            self._append("attention", kernel, reads, {out: ALL}, keep, **fields)
+
+    def _cached(self, layer: int) -> Buffer:
+        """Stands for the layer's part of the cache where accesses are compared."""
+        return self._cache_parts[layer]

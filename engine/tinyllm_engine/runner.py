@@ -1,0 +1,204 @@
+"""Runner and Sequence: a model, its cache and its two recorded programs, one for a single row and one for a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Ids
+
+import numpy as np
+
+from tinyllm_engine import team as team_module
+from tinyllm_engine.cancel import Cancel
+from tinyllm_engine.errors import CancelledError, ContextFullError, ModelError, UnsupportedModelError
+from tinyllm_engine.forward import forward
+from tinyllm_engine.fusion import batch_rules, one_row_rules
+from tinyllm_engine.jit import remove_old_folders
+from tinyllm_engine.kv_cache import KVCache, LayerShape, PageTable
+from tinyllm_engine.model import Model, Progress
+from tinyllm_engine.recorder import Recorder, State
+from tinyllm_engine.team import CANCEL, Team
+
+BATCH = 512  # rows of a prefill pass
+OUTPUTS = 64  # rows of a pass that can have logits when all of them are wanted
+
+
+class Runner:
+    """Runs one model. Not for several threads at once.
+
+    context_length: tokens a sequence can hold; the model's own length by default
+    kv_type: type of the cache, "f16" or "f32"
+    threads: default: min(usable processors, cgroup quota, physical cores)
+    progress: called with (stage, done, total) while kernels are compiled or loaded
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        context_length: int | None = None,
+        kv_type: str = "f16",
+        threads: int | None = None,
+        progress: Progress | None = None,
+        fuse: bool = True,
+    ):
+        self.model = model
+        self.context_length = context_length or model.config.context_length
+        self.kv_type = kv_type
+        self.threads = threads or team_module.default_threads()
+        weights, config = model.weights, model.config
+        _check_sizes(model)
+        self.vocab_size = weights.output.outputs
+        shapes = [LayerShape(layer.kv_heads, config.key_length, config.value_length) for layer in weights.layers]
+        self.cache = KVCache(shapes, self.context_length, kv_type)
+        self.team = Team(self.threads)
+        self._state = State(min(BATCH, -(-self.context_length // 4) * 4))
+        self._decode, self._decode_logits = self._record(1, 1, fuse)
+        self._prefill, self._prefill_logits = self._record(
+            self._state.max_rows, min(OUTPUTS, self._state.max_rows), fuse
+        )
+        self._compile(progress)
+        self._sequences: list[Sequence] = []
+
+    def _record(self, rows: int, outputs: int, fuse: bool):
+        cancel = self.team.address(CANCEL)
+        p = Recorder(self._state, self.cache, self.context_length, self.threads, cancel, rows, outputs)
+        logits = forward(p, self.model)
+        program = p.program
+        if fuse:
+            program = program.fuse(one_row_rules(self.threads) if rows == 1 else batch_rules())
+        return program, logits.array
+
+    def _compile(self, progress: Progress | None) -> None:
+        kernels = list(dict.fromkeys(self._decode.kernels + self._prefill.kernels))
+        for done, kernel in enumerate(kernels):
+            if progress is not None:
+                progress("compiling kernels", done, len(kernels))
+            _ = kernel.address
+        self._decode.freeze()
+        self._prefill.freeze()
+        if progress is not None:
+            progress("compiling kernels", len(kernels), len(kernels))
+        remove_old_folders()
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        return self.cache.bytes_per_token
+
+    def sequence(self) -> Sequence:
+        """Sequence 0: the one the runner's own forward, position, tokens and truncate speak of."""
+        if not self._sequences:
+            self._sequences.append(Sequence(self))
+        return self._sequences[0]
+
+    @property
+    def position(self) -> int:
+        return self.sequence().position
+
+    @property
+    def tokens(self) -> list[int]:
+        return self.sequence().tokens
+
+    def forward(self, ids: Ids[int], all_logits: bool = False) -> np.ndarray:
+        return self.sequence().forward(ids, all_logits)
+
+    def truncate(self, length: int) -> int:
+        return self.sequence().truncate(length)
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self.team.close()
+
+    def run_rows(self, sequence: Sequence, ids: Ids[int], all_logits: bool, cancel: Cancel | None) -> np.ndarray | None:
+        """One pass over up to BATCH ids of a sequence, whose pages are there. None when cancelled.
+
+        Returns a view of the logits: float32 [1, vocabulary] after the last id, or [n, vocabulary] after each.
+        """
+        n, state = len(ids), self._state
+        state.tokens[:n] = ids
+        state.positions[:n] = np.arange(sequence.position, sequence.position + n)
+        state.tables[:n] = sequence.pages.table.ctypes.data
+        state.set_rows(n, first_output=0 if all_logits else n - 1)
+        program, logits = (self._decode, self._decode_logits) if n == 1 else (self._prefill, self._prefill_logits)
+        if not self.team.run(program.freeze(), cancel):
+            return None
+        return logits[: n if all_logits else 1]
+
+
+class Sequence:
+    """One sequence of tokens in the cache."""
+
+    def __init__(self, runner: Runner):
+        self.runner = runner
+        self.pages = PageTable(runner.cache, runner.context_length)
+        self.tokens: list[int] = []
+
+    @property
+    def position(self) -> int:
+        """Tokens in the cache."""
+        return len(self.tokens)
+
+    @property
+    def context_length(self) -> int:
+        return self.runner.context_length
+
+    def forward(
+        self,
+        ids: Ids[int],
+        all_logits: bool = False,
+        cancel: Cancel | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> np.ndarray:
+        """Appends ids and returns float32 [vocabulary] after the last one, or [n, vocabulary] after each.
+
+        Raises ContextFullError before anything is evaluated if they do not fit, ModelError for an id outside the
+        vocabulary, CancelledError when `cancel` was set (complete batches stay; `tokens` says which).
+        """
+        ids = list(ids)
+        self._check(ids)
+        step = min(OUTPUTS, self.runner._state.max_rows) if all_logits else self.runner._state.max_rows
+        kept: list[np.ndarray] = []
+        logits = None
+        for start in range(0, len(ids), step):
+            batch = ids[start : start + step]
+            self.pages.grow(self.position + len(batch))
+            logits = self.runner.run_rows(self, batch, all_logits, cancel)
+            if logits is None:
+                self.pages.shrink(self.position)
+                raise CancelledError(f"cancelled after {start} of {len(ids)} tokens")
+            self.tokens += batch
+            if all_logits:
+                kept.append(logits.copy())
+            if progress is not None:
+                progress(start + len(batch), len(ids))
+        assert logits is not None
+        return np.concatenate(kept) if all_logits else logits[0].copy()
+
+    def _check(self, ids: list[int]) -> None:
+        if not ids:
+            raise ValueError("forward: expected at least one token id, found none")
+        room = self.context_length - self.position
+        if len(ids) > room:
+            raise ContextFullError(f"context: {len(ids)} tokens do not fit, {room} of {self.context_length} are free")
+        vocabulary = self.runner.vocab_size
+        for token in ids:
+            if not 0 <= token < vocabulary:
+                raise ModelError(f"token id: expected 0 to {vocabulary - 1}, found {token}")
+
+    def truncate(self, length: int) -> int:
+        """Forgets the tokens from `length` on; returns the length really kept."""
+        length = max(0, min(length, self.position))
+        del self.tokens[length:]
+        self.pages.shrink(length)
+        return length
+
+
+def _check_sizes(model: Model) -> None:
+    """Refuses shapes the kernels are not made for."""
+    config = model.config
+    for name, size, unit in (
+        ("attention.key_length", config.key_length, 8),
+        ("attention.value_length", config.value_length, 16),
+        ("embedding_length", config.embedding_length, 32),
+        *(("feed_forward_length", size, 32) for size in set(config.feed_forward_length)),
+    ):
+        if size % unit:
+            raise UnsupportedModelError(f"{model.path}: {name}: expected a multiple of {unit}, found {size}")
