@@ -27,7 +27,7 @@ from tinyllm_chat.chat.events import (
     TextDelta,
 )
 from tinyllm_chat.chat.local_backend import LocalBackend
-from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choose_context
+from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choose_context, display_name
 from tinyllm_chat.chat.prompt import PromptBuilder
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA
 from tinyllm_engine.errors import ContextFullError, EngineError, GGUFError, TemplateError
@@ -106,6 +106,10 @@ class ToySequence:
     def position(self) -> int:
         return len(self.tokens)
 
+    def truncate(self, length: int) -> int:
+        del self.tokens[length:]
+        return length
+
 
 class Cancel(threading.Event):
     pass
@@ -170,11 +174,14 @@ class Toy:
         self,
         sequence: ToySequence,
         ids: list[int],
-        params: SharedSampling,
+        params: SharedSampling | SamplingParams,
         stop: Sequence[str],
         cancel: Cancel,
         max_tokens: int | None,
     ) -> Iterator[Any]:
+        if isinstance(params, SamplingParams):  # the warm-up
+            sequence.tokens[:] = ids
+            return
         self.prompts.append(list(ids))
         self.params.append(params.params)
         if self.error is not None:
@@ -291,11 +298,11 @@ def test_opening_reports_its_stages_and_the_model(backend: LocalBackend, file: P
     backend.open(str(file))
     events = events_until(backend, ModelReady)
     stages = [event.stage for event in events if isinstance(event, ModelLoading)]
-    assert stages == ["starting the engine", "opening", "reading weights", "compiling kernels"]
+    assert stages == ["starting the engine", "opening", "reading weights", "compiling kernels", "warming up"]
     ready = events[-1]
     assert isinstance(ready, ModelReady)
     info = ready.info
-    assert (info.name, info.path, info.file_type, info.file_bytes) == ("Toy", str(file), "Q4_1", 104)
+    assert (info.name, info.path, info.file_type, info.file_bytes) == ("toy", str(file), "Q4_1", 104)
     assert (info.context_length, info.model_context_length, info.cache_bytes_per_token) == (4096, 4096, 128)
     assert info.has_chat_template
     assert info.notes == ("the vocabulary is a toy",)
@@ -321,7 +328,7 @@ def test_a_model_that_cannot_be_opened_says_why_in_one_line(
     assert message in failed.message
     assert failed.message.isprintable()
     toy.open_error = None
-    assert opened(backend, file).name == "Toy"
+    assert opened(backend, file).name == "toy"
 
 
 def test_what_nobody_foresaw_goes_to_the_log(
@@ -394,10 +401,22 @@ def test_recommended_sampling_is_taken_by_our_names(toy: Toy, backend: LocalBack
     assert all(note.isprintable() for note in info.notes)
 
 
-@pytest.mark.parametrize(("name", "shown"), [("", "toy"), ("\x1b[31mA\nB", "[31mA B"), ("x" * 500, "x" * 80)])
-def test_the_name_is_one_printable_line(toy: Toy, backend: LocalBackend, file: Path, name: str, shown: str) -> None:
-    toy.model_changes = {"name": name}
-    assert opened(backend, file).name == shown
+@pytest.mark.parametrize(
+    ("file_name", "general_name", "shown"),
+    [
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", "Smollm2 135M 8k Mix1", "SmolLM2-135M-Instruct"),
+        ("qwen2.5-0.5b-instruct-q4_k_m.gguf", "x", "qwen2.5-0.5b-instruct"),
+        ("a-BF16-00001-of-00003.gguf", "x", "a"),
+        ("b-UD-IQ2_XXS.gguf", "x", "b"),
+        ("model.gguf", "Tiny Chat", "Tiny Chat"),
+        ("ggml-model-f16.gguf", "\x1b[31mA\nB", "[31mA B"),
+        ("model.gguf", "x" * 500, "x" * 80),
+        ("model.gguf", "\x00", "model.gguf"),
+        ("\n.gguf", "x", "\n.gguf".strip()),
+    ],
+)
+def test_the_name_is_one_printable_line(file_name: str, general_name: str, shown: str) -> None:
+    assert display_name(Path(file_name), general_name) == shown
 
 
 CONFIG = SimpleNamespace(context_length=8192, head_count_kv=(3,) * 30, key_length=64, value_length=64)

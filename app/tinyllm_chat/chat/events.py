@@ -15,7 +15,7 @@ from typing import Any
 class ModelInfo:
     """What the screen and the transcript say of an open model."""
 
-    name: str  # general.name, or the file's stem
+    name: str  # the file's name without type and ending, or general.name: one printable line
     path: str
     file_type: str  # the quantization that most bytes have, e.g. "Q4_1"
     architecture: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,9 @@ from tinyllm_chat.chat.settings import check
 Report = Callable[[str, int, int], None]  # stage in plain words, done, total (0: unknown)
 CACHE_ELEMENT_BYTES = {"f16": 2, "f32": 4}
 SMALLEST_CONTEXT = 512  # tokens that are offered however little memory there is
+_PART = re.compile(r"-\d{5}-of-\d{5}$")
+_FILE_TYPE = re.compile(r"[-._](?:(?:UD-)?I?Q\d\w*|B?F16|F32|TQ\d_\d|MXFP4\w*)$", re.IGNORECASE)
+_NO_NAMES = ("", "model", "ggml-model", "gguf")
 # Where a model file recommends sampling values, and what this program calls them.
 _RECOMMENDED = {
     "temp": "temperature",
@@ -83,8 +88,10 @@ def open_model(
         progress=report,
     )
     try:
+        sequence = runner.sequence()
+        _warm_up(engine, sequence, report)
         info = ModelInfo(
-            name=_name(model.name, path),
+            name=display_name(path, model.name),
             path=str(path),
             file_type=model.file_type,
             architecture=model.config.architecture,
@@ -100,7 +107,7 @@ def open_model(
             notes=tuple(notes + sampling_notes),
             sampling=sampling,
         )
-        return OpenModel(model, runner, runner.sequence(), template, info)
+        return OpenModel(model, runner, sequence, template, info)
     except BaseException:
         runner.close()
         raise
@@ -155,10 +162,25 @@ def _recommended_sampling(metadata: dict[str, Any]) -> tuple[dict[str, Any], lis
     return values, notes
 
 
-def _name(name: str, path: Path) -> str:
-    """One printable line, whatever the file says."""
-    words = "".join(character if character.isprintable() else " " for character in name[:400]).split()
-    return " ".join(words)[:80] or path.stem
+def _warm_up(engine: EngineApi, sequence: Any, report: Report) -> None:
+    """Draws one token for nothing: what is compiled or read at first use must not make the first answer wait."""
+    report("warming up", 0, 0)
+    # Whatever is wrong with the model shows in its first answer, where it can be said.
+    with contextlib.suppress(engine.EngineError):
+        for _ in engine.generate(sequence, [0], engine.SamplingParams(), stop=[], cancel=engine.Cancel(), max_tokens=1):
+            pass
+    sequence.truncate(0)
+
+
+def display_name(path: Path, general_name: str) -> str:
+    """One printable line: the file's name without type and ending, or, where that says nothing, general.name."""
+    stem = _PART.sub("", path.stem)
+    stem = _FILE_TYPE.sub("", stem)
+    for name in (general_name if stem.lower() in _NO_NAMES else stem, path.name):
+        words = "".join(character if character.isprintable() else " " for character in name[:400]).split()
+        if words:
+            return " ".join(words)[:80]
+    return "model"
 
 
 def _size(nbytes: int) -> str:

@@ -59,20 +59,8 @@ class Paths:
         return self.data / "models"
 
     @property
-    def prompt_history(self) -> Path:
-        return self.state / "prompts.jsonl"
-
-    @property
-    def drafts(self) -> Path:
-        return self.state / "drafts"
-
-    @property
     def log_file(self) -> Path:
         return self.state / "tinyllm-chat.log"
-
-    @property
-    def kernels(self) -> Path:
-        return self.cache / "kernels"
 
     def listed(self) -> dict[str, Path]:
         """Every place by its name, for `--paths`."""
