@@ -106,12 +106,13 @@ def _fetch(
         if importlib.util.find_spec("huggingface_hub") is None:
             raise DownloadError(f"{entry.name}: needs the package huggingface_hub: pip install huggingface_hub")
         commands = [_hugging_face_command(entry.source, folder, received)]
-    for command in commands[:-1]:
-        with contextlib.suppress(_CommandUnusable):
+    for command in commands:
+        try:
             _run(command, entry, folder, progress, cancelled)
             break
-    else:
-        _run(commands[-1], entry, folder, progress, cancelled)
+        except _CommandUnusable:
+            if command is commands[-1]:
+                raise
     checked = folder / "checked"
     with _open_received(entry, received) as source, open(checked, "xb", opener=_private) as file:
         if _copy(source, file, entry, progress) != entry.sha256:
@@ -160,7 +161,7 @@ def _hugging_face_command(source: HuggingFaceSource, folder: Path, received: Pat
 def _run(
     command: _Command, entry: CatalogueEntry, folder: Path, progress: Progress, cancelled: Callable[[], bool]
 ) -> None:
-    """Runs a command to its end. How far it is shows in the bytes that it wrote below `folder`."""
+    """Runs a command to its end. Raises _CommandUnusable, DownloadError, DownloadCancelled."""
     progress("downloading", 0, entry.size)
     with open(folder / "output", "wb+") as output:
         try:
@@ -175,24 +176,33 @@ def _run(
         except OSError as error:
             raise _CommandUnusable(f"{entry.name}: {command.name} cannot be run: {error.strerror}") from error
         try:
-            while True:
-                try:
-                    exit_code = process.wait(POLL_SECONDS)
-                    break
-                except subprocess.TimeoutExpired:
-                    if cancelled():
-                        raise DownloadCancelled(f"{entry.name}: the download was stopped") from None
-                    progress("downloading", min(_bytes_below(folder), entry.size), entry.size)
+            exit_code = _wait(process, entry, folder, progress, cancelled)
         finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+            process.kill()  # nothing, if it has ended
+            process.wait()
         if exit_code != 0:
             output.seek(0)
             text = output.read(1 << 20).decode(errors="replace")
             unusable = exit_code in _UNUSABLE_EXIT_CODES or "No module named pip" in text
             kind = _CommandUnusable if unusable else DownloadError
             raise kind(f"{entry.name}: {command.name} could not download it: {_reason(text, exit_code)}")
+
+
+def _wait(
+    process: subprocess.Popen[bytes],
+    entry: CatalogueEntry,
+    folder: Path,
+    progress: Progress,
+    cancelled: Callable[[], bool],
+) -> int:
+    """The exit code of a process. How far it is shows in the bytes that it wrote below `folder`."""
+    while True:
+        try:
+            return process.wait(POLL_SECONDS)
+        except subprocess.TimeoutExpired:
+            if cancelled():
+                raise DownloadCancelled(f"{entry.name}: the download was stopped") from None
+            progress("downloading", min(_bytes_below(folder), entry.size), entry.size)
 
 
 def _reason(output: str, exit_code: int) -> str:
