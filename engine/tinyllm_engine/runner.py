@@ -9,7 +9,7 @@ import numpy as np
 
 from tinyllm_engine import team as team_module
 from tinyllm_engine.cancel import Cancel
-from tinyllm_engine.errors import CancelledError, ContextFullError, ModelError, UnsupportedModelError
+from tinyllm_engine.errors import CancelledError, ContextFullError, EngineError, TokenizerError, UnsupportedModelError
 from tinyllm_engine.forward import forward
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.jit import remove_old_folders
@@ -149,7 +149,7 @@ class Sequence:
     ) -> np.ndarray:
         """Appends ids and returns float32 [vocabulary] after the last one, or [n, vocabulary] after each.
 
-        Raises ContextFullError before anything is evaluated if they do not fit, ModelError for an id outside the
+        Raises ContextFullError before anything is evaluated if they do not fit, TokenizerError for an id outside the
         vocabulary, CancelledError when `cancel` was set (complete batches stay; `tokens` says which).
         """
         ids = list(ids)
@@ -174,14 +174,14 @@ class Sequence:
 
     def _check(self, ids: list[int]) -> None:
         if not ids:
-            raise ValueError("forward: expected at least one token id, found none")
+            raise EngineError("forward: expected at least one token id, found none")
         room = self.context_length - self.position
         if len(ids) > room:
             raise ContextFullError(f"context: {len(ids)} tokens do not fit, {room} of {self.context_length} are free")
         vocabulary = self.runner.vocab_size
         for token in ids:
             if not 0 <= token < vocabulary:
-                raise ModelError(f"token id: expected 0 to {vocabulary - 1}, found {token}")
+                raise TokenizerError(f"token id: expected 0 to {vocabulary - 1}, found {token}")
 
     def truncate(self, length: int) -> int:
         """Forgets the tokens from `length` on; returns the length really kept."""
