@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.toy_engine import END, PAIR, START, Toy, ToyModel
 from tinyllm_chat.chat.backend import Backend, PromptMessage
-from tinyllm_chat.chat.draft import EXACT_CHARACTERS, FRESH_CHARACTERS, DraftCounter
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.events import (
     AnswerFailed,
@@ -27,197 +25,11 @@ from tinyllm_chat.chat.events import (
     TextDelta,
 )
 from tinyllm_chat.chat.local_backend import LocalBackend
-from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choose_context, display_name
-from tinyllm_chat.chat.prompt import PromptBuilder
+from tinyllm_chat.chat.opening import ModelOptions
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA
-from tinyllm_engine.errors import ContextFullError, EngineError, GGUFError, TemplateError
-from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token
-from tinyllm_engine.sampling import SamplingParams, SharedSampling
+from tinyllm_engine.errors import ContextFullError, GGUFError, TemplateError
 
 SAMPLING = {name: SCHEMA[name].default for name in SAMPLING_NAMES}
-START, END = 300, 301  # <|im_start|>, <|im_end|>
-PAIR = 302  # another spelling of "he": h and e as two tokens is what the tokenizer makes of it
-
-
-class ToyTokenizer:
-    """A token for each byte; PAIR is only ever generated."""
-
-    vocab_size = 310
-    notes = ("the vocabulary is a toy",)
-
-    def encode(self, text: str, parse_special: bool = False, add_bos: bool | None = None) -> list[int]:
-        return list(text.encode())
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return b"".join(map(self.piece, ids)).decode("utf-8", "replace")
-
-    def piece(self, id: int) -> bytes:
-        return b"he" if id == PAIR else bytes([id]) if id < 256 else b""
-
-    def is_marker(self, id: int) -> bool:
-        return id in (START, END)
-
-
-class ToyTemplate:
-    """<|im_start|>role\\ncontent<|im_end|>\\n"""
-
-    def __init__(self, tokenizer: ToyTokenizer, trim: bool = False) -> None:
-        self.tokenizer = tokenizer
-        self.trim = trim
-        self.rendered: list[list[dict[str, str]]] = []
-
-    def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> list[int]:
-        self.rendered.append(messages)
-        if messages[0]["content"] == "raise":
-            raise TemplateError("m.gguf: tokenizer.chat_template: no such role")
-        ids: list[int] = []
-        for message in messages:
-            content = message["content"].strip() if self.trim else message["content"]
-            ids += [START, *self.tokenizer.encode(f"{message['role']}\n{content}"), END, 10]
-        if add_generation_prompt:
-            ids += [START, *self.tokenizer.encode("assistant\n")]
-        return ids
-
-
-@dataclass
-class ToyModel:
-    path: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-    name: str = "Toy"
-    file_type: str = "Q4_1"
-    parameters: int = 1000
-    context_length: int = 4096
-    template: Any = None
-
-    def __post_init__(self) -> None:
-        self.tokenizer = ToyTokenizer()
-        self.chat_template = self.template or ToyTemplate(self.tokenizer)
-        self.config = SimpleNamespace(
-            architecture="llama", context_length=self.context_length, head_count_kv=(2, 2), key_length=8, value_length=8
-        )
-
-
-class ToySequence:
-    def __init__(self, runner: Any) -> None:
-        self.runner = runner
-        self.tokens: list[int] = []
-
-    @property
-    def position(self) -> int:
-        return len(self.tokens)
-
-    def truncate(self, length: int) -> int:
-        del self.tokens[length:]
-        return length
-
-
-class Cancel(threading.Event):
-    pass
-
-
-class Toy:
-    """An engine whose answers and mishaps are set from outside."""
-
-    def __init__(self) -> None:
-        self.answer: list[int] = list(b"Hello")
-        self.error: Exception | None = None  # raised by generate
-        self.open_error: Exception | None = None
-        self.model_changes: dict[str, Any] = {}
-        self.gate: threading.Semaphore | None = None  # one pass for each token
-        self.opening_gate: threading.Event | None = None
-        self.after_token: Callable[[int], None] = lambda number: None
-        self.prompts: list[list[int]] = []
-        self.params: list[SamplingParams] = []
-        self.runners: list[Any] = []
-        self.templates: list[ToyTemplate] = []
-
-    def api(self) -> EngineApi:
-        return EngineApi(
-            Model=SimpleNamespace(open=self.open_model),
-            Runner=self.runner,
-            SamplingParams=SamplingParams,
-            SharedSampling=SharedSampling,
-            Cancel=Cancel,
-            generate=self.generate,
-            PrefillProgress=PrefillProgress,
-            Token=Token,
-            Finished=Finished,
-            EngineError=EngineError,
-            TemplateError=TemplateError,
-        )
-
-    def open_model(self, path: str, progress: Callable[[str, int, int], None]) -> ToyModel:
-        progress("reading weights", 1, 2)
-        if self.opening_gate is not None:
-            self.opening_gate.wait(20)
-            progress("reading weights", 2, 2)
-        if self.open_error is not None:
-            raise self.open_error
-        return ToyModel(path, **self.model_changes)
-
-    def runner(self, model: ToyModel, *, context_length: int, kv_type: str, threads: int | None, progress: Any) -> Any:
-        progress("compiling kernels", 1, 1)
-        runner = SimpleNamespace(
-            model=model,
-            context_length=context_length,
-            threads=threads or 2,
-            kv_bytes_per_token=cache_bytes_per_token(model.config, kv_type),
-            closed=False,
-        )
-        runner.close = lambda: setattr(runner, "closed", True)
-        sequence = ToySequence(runner)
-        runner.sequence = lambda: sequence
-        self.runners.append(runner)
-        return runner
-
-    def generate(
-        self,
-        sequence: ToySequence,
-        ids: list[int],
-        params: SharedSampling | SamplingParams,
-        stop: Sequence[str],
-        cancel: Cancel,
-        max_tokens: int | None,
-    ) -> Iterator[Any]:
-        if isinstance(params, SamplingParams):  # the warm-up
-            sequence.tokens[:] = ids
-            return
-        self.prompts.append(list(ids))
-        self.params.append(params.params)
-        if self.error is not None:
-            raise self.error
-        prefix = 0
-        while prefix < min(len(sequence.tokens), len(ids) - 1) and sequence.tokens[prefix] == ids[prefix]:
-            prefix += 1
-        sequence.tokens[:] = ids[:prefix]
-        yield PrefillProgress(prefix, len(ids), prefix)
-        sequence.tokens[:] = ids
-        yield PrefillProgress(len(ids), len(ids), prefix)
-        stream = b""
-        generated = 0
-        reason = "eog"
-        for id in self.answer:
-            if self.gate is not None:
-                while not self.gate.acquire(timeout=0.01) and not cancel.is_set():
-                    pass
-            if cancel.is_set():
-                reason = "cancelled"
-                break
-            if generated == max_tokens:
-                reason = "length"
-                break
-            generated += 1
-            if generated > 1:
-                sequence.tokens.append(self.answer[generated - 2])
-            stream += sequence.runner.model.tokenizer.piece(id)
-            try:
-                text, stream = stream.decode(), b""
-            except UnicodeDecodeError:
-                text = ""
-            yield Token(id, text, -1.0)
-            self.after_token(generated)
-        stats = Stats(len(ids), prefix, generated, 0.5, 0.25, 0.125, params.params.seed or 0)
-        yield Finished(reason, stats, stream.decode("utf-8", "replace"))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -399,53 +211,6 @@ def test_recommended_sampling_is_taken_by_our_names(toy: Toy, backend: LocalBack
     assert info.sampling == {"temperature": 0.7, "top_k": 20}
     assert sum("general.sampling" in note for note in info.notes) == 2
     assert all(note.isprintable() for note in info.notes)
-
-
-@pytest.mark.parametrize(
-    ("file_name", "general_name", "shown"),
-    [
-        ("SmolLM2-135M-Instruct.Q4_1.gguf", "Smollm2 135M 8k Mix1", "SmolLM2-135M-Instruct"),
-        ("qwen2.5-0.5b-instruct-q4_k_m.gguf", "x", "qwen2.5-0.5b-instruct"),
-        ("a-BF16-00001-of-00003.gguf", "x", "a"),
-        ("b-UD-IQ2_XXS.gguf", "x", "b"),
-        ("model.gguf", "Tiny Chat", "Tiny Chat"),
-        ("ggml-model-f16.gguf", "\x1b[31mA\nB", "[31mA B"),
-        ("model.gguf", "x" * 500, "x" * 80),
-        ("model.gguf", "\x00", "model.gguf"),
-        ("\n.gguf", "x", "\n.gguf".strip()),
-    ],
-)
-def test_the_name_is_one_printable_line(file_name: str, general_name: str, shown: str) -> None:
-    assert display_name(Path(file_name), general_name) == shown
-
-
-CONFIG = SimpleNamespace(context_length=8192, head_count_kv=(3,) * 30, key_length=64, value_length=64)
-
-
-@pytest.mark.parametrize(
-    ("asked", "memory", "length", "notes"),
-    [
-        (0, None, 8192, 0),
-        (0, 8 << 30, 8192, 0),
-        (0, 2 * 8192 * 23040, 8192, 0),
-        (0, 2 * 8192 * 23040 - 1, 7936, 1),
-        (0, 100 << 20, 2048, 1),
-        (0, 0, 512, 1),
-        (100, 8 << 30, 100, 0),
-        (100_000, 8 << 30, 100_000, 1),
-        (8192, 1 << 20, 8192, 1),
-        (100_000, 1 << 20, 100_000, 2),
-    ],
-)
-def test_the_context_fits_half_of_the_free_memory(asked: int, memory: int | None, length: int, notes: int) -> None:
-    assert cache_bytes_per_token(CONFIG, "f16") == 23040
-    found = choose_context(CONFIG, ModelOptions(context_length=asked), memory)
-    assert (found[0], len(found[1])) == (length, notes)
-
-
-def test_a_short_model_is_not_called_capped() -> None:
-    short = SimpleNamespace(context_length=128, head_count_kv=(1,), key_length=8, value_length=8)
-    assert choose_context(short, ModelOptions(), 0) == (128, [])
 
 
 def test_a_model_larger_than_memory_is_said(toy: Toy, file: Path) -> None:
@@ -673,96 +438,6 @@ def test_continuing_an_answer_of_another_model_uses_its_text(toy: Toy, backend: 
     assert toy.prompts == [[START, *b"user\nhi", END, 10, START, *b"assistant\n", *b"hel"]]
 
 
-# Prompts
-
-
-def builder(template: Any = None, **options: Any) -> PromptBuilder:
-    tokenizer = ToyTokenizer()
-    return PromptBuilder(tokenizer, template or ToyTemplate(tokenizer, **options), "print", TemplateError)
-
-
-def answered(content: str, ids: Sequence[int], fingerprint: str = "print") -> PromptMessage:
-    return PromptMessage("a", "assistant", content, tuple(ids), fingerprint)
-
-
-def plain_ids(*messages: PromptMessage) -> list[int]:
-    contents = [{"role": message.role, "content": message.content} for message in messages]
-    return ToyTemplate(ToyTokenizer()).render(contents)
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        answered("hello", [PAIR, *b"llo"], "another"),  # another model's
-        answered("hello", [PAIR, *b"l"]),  # not what the text says
-        answered("hello", [PAIR, *b"llo", 5000]),  # not in the vocabulary
-        answered("hello", [-1, *b"ello"]),
-        PromptMessage("a", "assistant", "hello"),
-    ],
-)
-def test_ids_that_do_not_fit_are_not_used(answer: PromptMessage) -> None:
-    messages = [user("hi"), answer, user("more", "u2")]
-    assert builder().build(messages).ids == plain_ids(*messages)
-
-
-def test_a_template_that_trims_keeps_the_ids() -> None:
-    prompt = builder(trim=True).build([user("hi"), answered("hello\n", [PAIR, *b"llo\n"]), user("more", "u2")])
-    before = plain_ids(user("hi"))
-    assert prompt.ids[: len(before)] == before
-    assert prompt.ids[len(before) :] == [
-        PAIR,
-        *b"llo\n",
-        END,
-        10,
-        START,
-        *b"user\nmore",
-        END,
-        10,
-        START,
-        *b"assistant\n",
-    ]
-
-
-def test_text_after_the_end_of_the_turn_is_not_taken_for_the_answer() -> None:
-    """The line break behind <|im_end|> would complete the answer's text."""
-    prompt = builder(trim=True).build([user("hi"), answered("he\n", [PAIR, 10]), user("more", "u2")])
-    assert prompt.ids.count(END) == 3
-
-
-def test_a_template_that_forgets_is_left_alone() -> None:
-    class Forgetful(ToyTemplate):
-        """Shows only the last message."""
-
-        def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> list[int]:
-            return super().render(messages[-1:], add_generation_prompt)
-
-    messages = [user("hi"), answered("hello", [PAIR, *b"llo"]), user("more", "u2")]
-    prompt = builder(Forgetful(ToyTokenizer())).build(messages)
-    assert prompt.ids == plain_ids(messages[-1])
-    assert sum(segment.tokens for segment in prompt.segments) == len(prompt.ids)
-
-
-def test_a_long_chat_renders_only_what_is_new() -> None:
-    template = ToyTemplate(ToyTokenizer())
-    prompts = builder(template)
-    messages = [user("0")]
-    for number in range(20):
-        before = len(template.rendered)
-        prompt = prompts.build(messages)
-        assert len(template.rendered) - before <= 2
-        assert sum(segment.tokens for segment in prompt.segments) == len(prompt.ids)
-        answer = PromptMessage(f"a{number}", "assistant", "hey", (PAIR, *b"y"), "print")
-        assert prompts.build([*messages, answer], continue_last=True).ids == [*prompt.ids, PAIR, *b"y"]
-        messages += [answer, user(str(number), f"u{number}")]
-    assert prompts.build(messages).ids.count(PAIR) == 20
-    assert builder().build(messages) == prompts.build(messages)  # a chat that was just loaded
-
-
-def test_an_empty_answer_in_the_path_is_rendered_as_it_is() -> None:
-    messages = [user("hi"), PromptMessage("a", "assistant", ""), user("more", "u2")]
-    assert builder().build(messages).ids == plain_ids(*messages)
-
-
 # Completion
 
 
@@ -788,45 +463,3 @@ def test_a_file_without_a_template_says_so(toy: Toy, backend: LocalBackend, file
     assert any("no chat template" in note for note in info.notes)
     ask(backend, user("Once"))
     assert toy.prompts == [list(b"Once")]
-
-
-# Drafts
-
-
-def test_a_short_draft_is_counted_whole() -> None:
-    seen: list[str] = []
-    counter = DraftCounter(lambda text: seen.append(text) or len(text))  # type: ignore[func-returns-value]
-    assert counter.count("a\nb") == 3
-    assert counter.count("a\nb") == 3
-    assert seen == ["a\nb"]
-
-
-def test_of_a_long_draft_only_what_changed_is_counted_again() -> None:
-    seen: list[str] = []
-    counter = DraftCounter(lambda text: seen.append(text) or len(text))  # type: ignore[func-returns-value]
-    lines = [f"line {number}\n" for number in range(1000)]
-    draft = "".join(lines)
-    assert counter.count(draft) == len(draft)
-    seen.clear()
-    assert counter.count(draft + "x") == len(draft) + 1
-    assert len(seen) == 1
-
-
-@pytest.mark.parametrize("unit", ["x", "x\n", "\n", " \n x", "xyz" * 1000 + "\n"])
-def test_a_huge_draft_is_counted_in_bounded_steps(unit: str) -> None:
-    work = 0
-
-    def count(text: str) -> int:
-        nonlocal work
-        work += len(text)
-        return len(text)
-
-    counter = DraftCounter(count)
-    draft = unit * (10 * FRESH_CHARACTERS // len(unit))
-    for _ in range(100):
-        before = work
-        result = counter.count(draft)
-        assert work - before <= FRESH_CHARACTERS + EXACT_CHARACTERS
-        if result is not None:
-            break
-    assert result == len(draft)

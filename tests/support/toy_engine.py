@@ -1,0 +1,199 @@
+"""A toy engine in place of the real one: it behaves as the real one's documentation says, and as a test tells it to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from tinyllm_chat.chat.engine_api import EngineApi
+from tinyllm_chat.chat.opening import cache_bytes_per_token
+from tinyllm_engine.errors import EngineError, TemplateError
+from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token
+from tinyllm_engine.sampling import SamplingParams, SharedSampling
+
+START, END = 300, 301  # <|im_start|>, <|im_end|>
+PAIR = 302  # another spelling of "he": h and e as two tokens is what the tokenizer makes of it
+
+
+class ToyTokenizer:
+    """A token for each byte; PAIR is only ever generated."""
+
+    vocab_size = 310
+    notes = ("the vocabulary is a toy",)
+
+    def encode(self, text: str, parse_special: bool = False, add_bos: bool | None = None) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return b"".join(map(self.piece, ids)).decode("utf-8", "replace")
+
+    def piece(self, id: int) -> bytes:
+        return b"he" if id == PAIR else bytes([id]) if id < 256 else b""
+
+    def is_marker(self, id: int) -> bool:
+        return id in (START, END)
+
+
+class ToyTemplate:
+    """<|im_start|>role\\ncontent<|im_end|>\\n"""
+
+    def __init__(self, tokenizer: ToyTokenizer, trim: bool = False) -> None:
+        self.tokenizer = tokenizer
+        self.trim = trim
+        self.rendered: list[list[dict[str, str]]] = []
+
+    def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> list[int]:
+        self.rendered.append(messages)
+        if messages[0]["content"] == "raise":
+            raise TemplateError("m.gguf: tokenizer.chat_template: no such role")
+        ids: list[int] = []
+        for message in messages:
+            content = message["content"].strip() if self.trim else message["content"]
+            ids += [START, *self.tokenizer.encode(f"{message['role']}\n{content}"), END, 10]
+        if add_generation_prompt:
+            ids += [START, *self.tokenizer.encode("assistant\n")]
+        return ids
+
+
+@dataclass
+class ToyModel:
+    path: str
+    metadata: dict[str, Any] = field(default_factory=dict)
+    name: str = "Toy"
+    file_type: str = "Q4_1"
+    parameters: int = 1000
+    context_length: int = 4096
+    template: Any = None
+
+    def __post_init__(self) -> None:
+        self.tokenizer = ToyTokenizer()
+        self.chat_template = self.template or ToyTemplate(self.tokenizer)
+        self.config = SimpleNamespace(
+            architecture="llama", context_length=self.context_length, head_count_kv=(2, 2), key_length=8, value_length=8
+        )
+
+
+class ToySequence:
+    def __init__(self, runner: Any) -> None:
+        self.runner = runner
+        self.tokens: list[int] = []
+
+    @property
+    def position(self) -> int:
+        return len(self.tokens)
+
+    def truncate(self, length: int) -> int:
+        del self.tokens[length:]
+        return length
+
+
+class Cancel(threading.Event):
+    pass
+
+
+class Toy:
+    """An engine whose answers and mishaps are set from outside."""
+
+    def __init__(self) -> None:
+        self.answer: list[int] = list(b"Hello")
+        self.error: Exception | None = None  # raised by generate
+        self.open_error: Exception | None = None
+        self.model_changes: dict[str, Any] = {}
+        self.gate: threading.Semaphore | None = None  # one pass for each token
+        self.opening_gate: threading.Event | None = None
+        self.after_token: Callable[[int], None] = lambda number: None
+        self.prompts: list[list[int]] = []
+        self.params: list[SamplingParams] = []
+        self.runners: list[Any] = []
+        self.templates: list[ToyTemplate] = []
+
+    def api(self) -> EngineApi:
+        return EngineApi(
+            Model=SimpleNamespace(open=self.open_model),
+            Runner=self.runner,
+            SamplingParams=SamplingParams,
+            SharedSampling=SharedSampling,
+            Cancel=Cancel,
+            generate=self.generate,
+            PrefillProgress=PrefillProgress,
+            Token=Token,
+            Finished=Finished,
+            EngineError=EngineError,
+            TemplateError=TemplateError,
+        )
+
+    def open_model(self, path: str, progress: Callable[[str, int, int], None]) -> ToyModel:
+        progress("reading weights", 1, 2)
+        if self.opening_gate is not None:
+            self.opening_gate.wait(20)
+            progress("reading weights", 2, 2)
+        if self.open_error is not None:
+            raise self.open_error
+        return ToyModel(path, **self.model_changes)
+
+    def runner(self, model: ToyModel, *, context_length: int, kv_type: str, threads: int | None, progress: Any) -> Any:
+        progress("compiling kernels", 1, 1)
+        runner = SimpleNamespace(
+            model=model,
+            context_length=context_length,
+            threads=threads or 2,
+            kv_bytes_per_token=cache_bytes_per_token(model.config, kv_type),
+            closed=False,
+        )
+        runner.close = lambda: setattr(runner, "closed", True)
+        sequence = ToySequence(runner)
+        runner.sequence = lambda: sequence
+        self.runners.append(runner)
+        return runner
+
+    def generate(
+        self,
+        sequence: ToySequence,
+        ids: list[int],
+        params: SharedSampling | SamplingParams,
+        stop: Sequence[str],
+        cancel: Cancel,
+        max_tokens: int | None,
+    ) -> Iterator[Any]:
+        if isinstance(params, SamplingParams):  # the warm-up
+            sequence.tokens[:] = ids
+            return
+        self.prompts.append(list(ids))
+        self.params.append(params.params)
+        if self.error is not None:
+            raise self.error
+        prefix = 0
+        while prefix < min(len(sequence.tokens), len(ids) - 1) and sequence.tokens[prefix] == ids[prefix]:
+            prefix += 1
+        sequence.tokens[:] = ids[:prefix]
+        yield PrefillProgress(prefix, len(ids), prefix)
+        sequence.tokens[:] = ids
+        yield PrefillProgress(len(ids), len(ids), prefix)
+        stream = b""
+        generated = 0
+        reason = "eog"
+        for id in self.answer:
+            if self.gate is not None:
+                while not self.gate.acquire(timeout=0.01) and not cancel.is_set():
+                    pass
+            if cancel.is_set():
+                reason = "cancelled"
+                break
+            if generated == max_tokens:
+                reason = "length"
+                break
+            generated += 1
+            if generated > 1:
+                sequence.tokens.append(self.answer[generated - 2])
+            stream += sequence.runner.model.tokenizer.piece(id)
+            try:
+                text, stream = stream.decode(), b""
+            except UnicodeDecodeError:
+                text = ""
+            yield Token(id, text, -1.0)
+            self.after_token(generated)
+        stats = Stats(len(ids), prefix, generated, 0.5, 0.25, 0.125, params.params.seed or 0)
+        yield Finished(reason, stats, stream.decode("utf-8", "replace"))  # type: ignore[arg-type]
