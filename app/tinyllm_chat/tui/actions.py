@@ -34,8 +34,8 @@ class Actions:
     @action(
         "Send the message; it waits while a model loads or an answer is written", keys="enter", hint="send", bound=False
     )
-    async def send(self) -> None:
-        await self._app.submit()
+    def send(self) -> None:
+        self._app.submit()
 
     @action("Start a new line in the message", keys="ctrl+j shift+enter", hint="line", rank=4, bound=False)
     def newline(self) -> None:
@@ -49,9 +49,9 @@ class Actions:
     @action(
         "Leave this chat, which stays on disk, for a new one", keys="ctrl+n", slash="new clear", hint="new chat", rank=7
     )
-    async def new_chat(self) -> None:
+    def new_chat(self) -> None:
         self._session.new_chat()
-        await self._app.start_over()
+        self._app.start_over()
 
     @action("Answer the last message again, beside the present answer", keys="ctrl+r", slash="regen regenerate retry")
     def regenerate(self) -> None:

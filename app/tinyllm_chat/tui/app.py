@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 from collections.abc import Sequence
@@ -27,7 +26,6 @@ from tinyllm_chat.tui.palette import ActionProvider
 from tinyllm_chat.tui.registry import Action, UnknownCommand, bindings, is_command, key_name
 from tinyllm_chat.tui.text import clean_line
 from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, TitleBar, status
-from tinyllm_chat.tui.widgets.message import MessageView
 from tinyllm_chat.tui.widgets.pane import ChatPane
 from tinyllm_chat.tui.widgets.panels import Panels, Speed
 from tinyllm_chat.tui.widgets.progress import Progress
@@ -35,14 +33,13 @@ from tinyllm_chat.tui.widgets.prompt import InputBar, Prompt
 from tinyllm_chat.tui.widgets.suggestions import Suggestions
 
 if TYPE_CHECKING:
-    from textual.widgets import Markdown, TextArea
-
     from tinyllm_chat.chat.session import Session
     from tinyllm_chat.tui.screens import ModelScreen
 
 PANEL_COLUMNS = 100  # a terminal this wide has room for the panels
 PANEL_WIDTH = 38  # as style.tcss has it
 TALL = 30  # rows from which there is room for empty ones
+ULTRA_WIDE = 190  # columns from which the chat stands in the middle
 TICK = 1 / 20  # seconds between two looks at what the backend did, while something is expected
 IDLE_TICK = 1.0
 FLASH_SECONDS = 0.7
@@ -60,7 +57,7 @@ class TinyLLMChatApp(App[None]):
     `warnings`: lines to show from the start, such as settings that were not understood.
     """
 
-    CSS_PATH = "style.tcss"
+    CSS_PATH = Path(__file__).with_name("style.tcss")  # not relative, so that a subclass finds it too
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar = {ActionProvider}
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
@@ -110,12 +107,12 @@ class TinyLLMChatApp(App[None]):
             yield self._panels
         yield Hints(hints())
 
-    async def on_mount(self) -> None:
+    def on_mount(self) -> None:
         self._set_first_theme()
         self.prompt.focus()
         for warning in self._warnings:
             self.report(warning, "warning")
-        await self.feed.show_path()
+        self.feed.show_path()
         self.show_figures(Speed())
         self._ticking = self.set_interval(TICK, self._tick)
         self.set_interval(IDLE_TICK, self._tick)
@@ -123,6 +120,7 @@ class TinyLLMChatApp(App[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height >= TALL, "-tall")
+        self.set_class(event.size.width >= ULTRA_WIDE, "-ultra")
         self._arrange(event.size.width)
 
     def _arrange(self, width: int) -> None:
@@ -148,16 +146,16 @@ class TinyLLMChatApp(App[None]):
 
     # Events of the backend
 
-    async def _tick(self) -> None:
-        await self.feed.tick()
+    def _tick(self) -> None:
+        self.feed.tick()
         if self._ticking is not None and self.feed.idle:
             self._ticking.pause()
 
-    async def wake(self) -> None:
+    def wake(self) -> None:
         """Something was asked for: what comes of it is shown at once, and from now on at the full pace."""
         if self._ticking is not None:
             self._ticking.resume()
-        await self.feed.tick()
+        self.feed.tick()
 
     # What is shown
 
@@ -214,24 +212,24 @@ class TinyLLMChatApp(App[None]):
 
         self.push_screen(HelpScreen(ACTIONS))
 
-    async def start_over(self) -> None:
+    def start_over(self) -> None:
         """The chat is another one."""
-        await self.pane.clear_notes()
+        self.pane.clear_notes()
         self.pane.follow()
 
     # Models
 
-    async def _open_first(self) -> None:
+    def _open_first(self) -> None:
         """Opens the model that was named, or lets the user choose one. The screen has been painted by now."""
         if self._model is not None:
-            await self.open_model(self._model)
+            self.open_model(self._model)
         elif self.session.model is None:
             self.choose_model()
 
-    async def open_model(self, path: str) -> None:
+    def open_model(self, path: str) -> None:
         self.session.open_model(path)
         self.feed.opening(path)
-        await self.wake()
+        self.wake()
 
     def choose_model(self) -> None:
         if self._models is None:
@@ -248,11 +246,11 @@ class TinyLLMChatApp(App[None]):
         choices = self._models.choices()
         self.call_from_thread(screen.show, choices)
 
-    async def _model_chosen(self, choice: ModelChoice | None) -> None:
+    def _model_chosen(self, choice: ModelChoice | None) -> None:
         if choice is None:
             return
         if choice.path is not None:
-            await self.open_model(choice.path)
+            self.open_model(choice.path)
             return
         self.feed.show_progress(Progress.of_loading(choice.name, "starting the download", 0, 0))
         self.run_worker(partial(self._fetch, choice.name), thread=True, exit_on_error=False)
@@ -278,34 +276,32 @@ class TinyLLMChatApp(App[None]):
 
     # Actions
 
-    async def action_act(self, name: str) -> None:
-        await self.run_entry(next(entry for entry in ACTIONS if entry.name == name))
+    def action_act(self, name: str) -> None:
+        self.run_entry(next(entry for entry in ACTIONS if entry.name == name))
 
-    async def choose_action(self, entry: Action) -> None:
+    def choose_action(self, entry: Action) -> None:
         """From the palette: what needs an argument is put into the input to be completed."""
         if entry.needs_argument:
             self.prompt.set_text(f"/{entry.slash[0]} ")
             self.prompt.focus()
         else:
-            await self.run_entry(entry)
+            self.run_entry(entry)
 
-    async def run_entry(self, entry: Action, argument: str = "") -> bool:
+    def run_entry(self, entry: Action, argument: str = "") -> bool:
         """Runs an action and shows what is wrong; False if something was."""
         try:
-            result = entry.run(self._actions, argument)
-            if inspect.isawaitable(result):
-                await result
+            entry.run(self._actions, argument)
         except (SettingsError, SessionError, OSError) as error:
             self.say(str(error), "error")
             return False
-        await self.wake()
+        self.wake()
         return True
 
-    async def submit(self) -> None:
+    def submit(self) -> None:
         """Sends what stands in the input, or does what it commands."""
         text = self.prompt.text
         if is_command(text.strip()):
-            await self._command(text.strip())
+            self._command(text.strip())
             return
         if not text.strip():
             return
@@ -318,7 +314,7 @@ class TinyLLMChatApp(App[None]):
         if self.session.model is None and self.session.loading is None:
             self.say("No model is open: the message waits. /model opens one", "warning")
 
-    async def _command(self, text: str) -> None:
+    def _command(self, text: str) -> None:
         try:
             entry, argument = COMMANDS.parse(text)
         except UnknownCommand as error:
@@ -326,7 +322,7 @@ class TinyLLMChatApp(App[None]):
             return
         before = self.prompt.text
         self.prompt.take()
-        if await self.run_entry(entry, argument):
+        if self.run_entry(entry, argument):
             self.prompt.remember(before)
         else:
             self.prompt.set_text(before)
@@ -337,9 +333,9 @@ class TinyLLMChatApp(App[None]):
             self.prompt.set_text("\n".join([*texts, self.prompt.text]).rstrip("\n"))
             self.pane.show_queued(())
 
-    async def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
+    def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
         event.stop()
-        await self.run_entry(next(entry for entry in ACTIONS if entry.name == "send"))
+        self.run_entry(next(entry for entry in ACTIONS if entry.name == "send"))
 
     def on_prompt_completed(self, event: Prompt.Completed) -> None:
         event.stop()
@@ -347,7 +343,7 @@ class TinyLLMChatApp(App[None]):
             entry = self._suggestions.actions[0]
             self.prompt.set_text(f"/{entry.slash[0]} " if entry.argument else f"/{entry.slash[0]}")
 
-    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+    def on_text_area_changed(self) -> None:
         self._suggestions.show(COMMANDS.starting_with(self.prompt.text))
 
     def on_input_bar_draft_changed(self, event: InputBar.DraftChanged) -> None:
@@ -356,20 +352,21 @@ class TinyLLMChatApp(App[None]):
 
     def count_draft(self) -> None:
         text = self.prompt.text
-        self._input.count.show(self.session.count_tokens(text) if text.strip() else None)
+        counted = text.strip() and not is_command(text)
+        self._input.count.show(self.session.count_tokens(text) if counted else None)
 
-    async def on_message_view_variant_asked(self, event: MessageView.VariantAsked) -> None:
+    def on_chat_pane_variant_asked(self, event: ChatPane.VariantAsked) -> None:
         event.stop()
         try:
             self.session.select_sibling(event.message_id, event.step)
         except SessionError as error:
             self.say(str(error), "warning")
-        await self.wake()
+        self.wake()
 
-    def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
+    def on_chat_pane_link_clicked(self, event: ChatPane.LinkClicked) -> None:
         event.stop()
-        self.copy_to_clipboard(event.href)
-        self.say(f"Copied the address {event.href}")
+        self.copy_to_clipboard(event.address)
+        self.say(f"Copied the address {event.address}")
 
 
 def hints() -> list[Hint]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import TYPE_CHECKING
-
-from textual.content import Content
 
 from tinyllm_chat.chat import conversation
 from tinyllm_chat.chat.events import (
@@ -29,7 +26,7 @@ from tinyllm_chat.chat.events import (
 )
 from tinyllm_chat.tui.text import size
 from tinyllm_chat.tui.widgets.bars import Titles
-from tinyllm_chat.tui.widgets.pane import ChatPane, welcome
+from tinyllm_chat.tui.widgets.pane import ChatPane
 from tinyllm_chat.tui.widgets.panels import Speed
 from tinyllm_chat.tui.widgets.progress import Progress
 
@@ -51,7 +48,6 @@ class Feed:
         self._next_figures = 0.0
         self._next_sample = 0.0
         self._model_path = ""
-        self._one_at_a_time = asyncio.Lock()
 
     @property
     def _session(self) -> Session:
@@ -73,27 +69,23 @@ class Feed:
         self.show_progress(Progress.of_loading(PurePath(path).name, "opening", 0, 0))
         self.show_titles()
 
-    async def tick(self) -> None:
+    def tick(self) -> None:
         """Applies what has happened since the last tick."""
-        async with self._one_at_a_time:  # timers and keys both come here, each in a task of its own
-            await self._take_events()
-
-    async def _take_events(self) -> None:
         events = self._session.drain()
         for event in events:
-            await self._apply(event)
+            self._apply(event)
         if events:
             self._pane.show_queued(self._session.queued)
-        for view in self._pane.views[-1:]:
-            if view.body is not None:
-                view.body.paint()
+        painted = [view.paint() for view in self._pane.views[-1:]]
+        if events or any(painted):
+            self._pane.update()
         self._app.show_note("↓ more below · Ctrl+End" if self._session.busy and not self._pane.following else "")
         now = self._clock()
         if now >= self._next_figures:
             self._next_figures = now + FIGURES_INTERVAL
             self.show_figures(sample=self._session.busy and now >= self._next_sample and self._speed.decode > 0)
 
-    async def _apply(self, event: Event) -> None:
+    def _apply(self, event: Event) -> None:
         match event:
             case TextDelta():
                 self._text(event)
@@ -102,9 +94,9 @@ class Feed:
             case AnswerStarted():
                 self._answer_started(event)
             case AnswerFinished() | AnswerFailed():
-                await self._answer_ended(event)
+                self._answer_ended(event)
             case PathChanged():
-                await self.show_path()
+                self.show_path()
             case ModelLoading():
                 name = PurePath(self._model_path).name
                 self.show_progress(Progress.of_loading(name, event.stage, event.done, event.total))
@@ -138,12 +130,12 @@ class Feed:
             if event.sampling is not None:
                 view.show_state()
 
-    async def _answer_ended(self, event: AnswerFinished | AnswerFailed) -> None:
+    def _answer_ended(self, event: AnswerFinished | AnswerFailed) -> None:
         if isinstance(event, AnswerFinished):
             self._take_stats(event.stats)
         if view := self._pane.view_of(event.message_id):
-            await view.finish()
-        await self._pane.prune()
+            view.finish()
+        self._pane.prune()
         self.show_titles()
         self.show_figures(sample=self._speed.decode > 0)
 
@@ -158,11 +150,17 @@ class Feed:
     # Model
 
     def show_progress(self, progress: Progress | None) -> None:
-        self._pane.show_loading(progress)
+        self._pane.show_progress(progress)
 
     def _model_ready(self, info: ModelInfo) -> None:
         self.show_progress(None)
-        self._pane.show_welcome(welcome_to(info))
+        self._pane.show_welcome(
+            info.name,
+            (
+                f"{_parameters(info.parameters)} parameters · {info.file_type} · {size(info.file_bytes)}",
+                f"{info.context_length} tokens of context · {info.threads} threads",
+            ),
+        )
         for note in info.notes:
             self._pane.add_note(note, "information")
         self.show_titles()
@@ -171,8 +169,8 @@ class Feed:
 
     # Everything else that is seen
 
-    async def show_path(self) -> None:
-        await self._pane.show_path(self._session.conversation.path())
+    def show_path(self) -> None:
+        self._pane.show_path(self._session.conversation.path())
         self.show_titles()
 
     def show_titles(self) -> None:
@@ -193,16 +191,6 @@ class Feed:
         if sample:
             self._next_sample = self._clock() + SAMPLE_INTERVAL
         self._app.show_figures(self._speed, self._speed.decode if sample else None)
-
-
-def welcome_to(info: ModelInfo) -> Content:
-    return welcome(
-        info.name,
-        (
-            f"{_parameters(info.parameters)} parameters · {info.file_type} · {size(info.file_bytes)}",
-            f"{info.context_length} tokens of context · {info.threads} threads",
-        ),
-    )
 
 
 def variant_of(chat: conversation.Conversation, message: conversation.Message) -> str:

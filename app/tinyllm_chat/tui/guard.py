@@ -1,7 +1,7 @@
 """Keeps what native code prints off the screen.
 
-A library that writes to file descriptor 2 (LLVM, BLAS, the C runtime) would write into the middle of the chat. While the
-guard is on, descriptor 2 is the log file, and the screen is drawn through a copy of the terminal's descriptor.
+A library that writes to file descriptor 2 (LLVM, BLAS, the C runtime) would write into the middle of the chat. While
+the guard is on, descriptor 2 is the log file, and the screen is drawn through a copy of the terminal's descriptor.
 """
 
 from __future__ import annotations

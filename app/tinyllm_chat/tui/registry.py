@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class Action:
 
     name: str
     help: str
-    run: Callable[[Any, str], Awaitable[None] | None]
+    run: Callable[[Any, str], None]
     keys: tuple[str, ...] = ()
     slash: tuple[str, ...] = ()  # the first is the one that is shown
     argument: str = ""  # what the slash command takes: VALUE, or [VALUE] where it may be left out

@@ -9,15 +9,18 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from tinyllm_chat.tui.models import ModelChoice
 from tinyllm_chat.tui.registry import GROUPS, Action, key_name
 from tinyllm_chat.tui.text import clean_line
-from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, row
+from tinyllm_chat.tui.widgets.rows import ACCENT, GAP, MUTED, columns, lines, row
 
+HELP_COLUMN = 30  # cells for the keys and the slash command
 _CLOSING = [Binding("escape,ctrl+c", "dismiss_empty", "Close", show=False)]
 
 
@@ -31,7 +34,7 @@ class HelpScreen(ModalScreen[None]):
         self._actions = tuple(actions)
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        with Vertical(classes="sheet -high"):
             yield Static(Content.styled("Keys and commands", f"bold {ACCENT}"), classes="title")
             with VerticalScroll():
                 for group in GROUPS:
@@ -47,21 +50,26 @@ class HelpScreen(ModalScreen[None]):
         self.dismiss(None)
 
 
-class HelpRow(Static):
-    """What an action does, and below or beside it how to ask for it."""
+class HelpRow(Widget):
+    """How to ask for an action, and what it does."""
 
     def __init__(self, entry: Action) -> None:
-        keys = "  ".join(key_name(key) for key in entry.keys)
-        left = Content.styled(keys, "bold")
-        if entry.usage:
-            left = Content.assemble(left, "  " if keys else "", (entry.usage, ACCENT))
         super().__init__()
-        self._left, self._right = left, Content.styled(entry.help, MUTED)
+        keys = "  ".join(key_name(key) for key in entry.keys)
+        self._cells = [
+            Content.assemble((keys, "bold"), "  " if keys else "", (entry.usage, ACCENT)),
+            Content.styled(entry.help, MUTED),
+        ]
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._lines(width))
 
     def render(self) -> Content:
-        width = self.content_size.width
-        column = min(42, width // 2)
-        return Content.assemble(self._left.truncate(column - 2, ellipsis=True, pad=True), "  ", self._right)
+        return lines(self._lines(self.content_size.width))
+
+    def _lines(self, width: int) -> list[Content]:
+        left = min(HELP_COLUMN, width // 2)
+        return columns(self._cells, [left, max(1, width - left - GAP)])
 
 
 class ModelScreen(ModalScreen[ModelChoice | None]):

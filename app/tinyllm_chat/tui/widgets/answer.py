@@ -1,23 +1,21 @@
-"""The body of an answer: finished blocks as Markdown above, the unfinished rest as plain text below."""
+"""An answer that grows: finished blocks as Markdown, the unfinished rest as plain text below."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
+from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
-from textual.geometry import Size
-from textual.widget import Widget
 
 from tinyllm_chat.tui.blocks import BlockStream
 from tinyllm_chat.tui.text import clean
+from tinyllm_chat.tui.widgets.lines import Piece
 
 if TYPE_CHECKING:
-    from tinyllm_chat.tui.widgets.markdown import AnswerMarkdown
+    from tinyllm_chat.tui.widgets.markdown import MarkdownText
 
 TAIL_INTERVAL = 0.095  # seconds between two paintings of the unfinished text
 WRITE_SHARE = 12  # rendering Markdown takes at most one part in this many of the time: the model needs the processor
@@ -25,106 +23,78 @@ WRITE_SHARE = 12  # rendering Markdown takes at most one part in this many of th
 _BULLET = re.compile(r"^([ \t]*)[-*+] (?=\S)", re.MULTILINE)
 
 
-class Tail(Widget):
-    """Plain text that changes often. Asks for a new layout only when it needs another number of lines."""
+def load_markdown() -> ModuleType:
+    """The renderer. Its parser and highlighter take a while to import: the first screen is painted without them."""
+    from tinyllm_chat.tui.widgets import markdown
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._content = Content()
-        self._lines = 0
-
-    def render(self) -> Content:
-        return self._content
-
-    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        self._lines = self._content.get_height({}, width) if width else 0
-        return self._lines
-
-    def show(self, text: str) -> None:
-        self._content = Content(text)
-        self.display = bool(text)
-        width = self.content_size.width
-        self.refresh(layout=not width or self._content.get_height({}, width) != self._lines)
+    return markdown
 
 
-class AnswerBody(Vertical):
-    """Shows an answer that grows: `feed` text, `paint` on a timer, `finish` at its end."""
+class Answer:
+    """`feed` text, then `paint` several times a second, then `finish`; `pieces` is what to show."""
 
-    def __init__(self, text: str = "") -> None:
-        super().__init__()
-        self._initial = text
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.pieces: list[Piece] = []
+        self._clock = clock
         self._blocks = BlockStream()
         self._unwritten = ""  # finished text that is not Markdown yet
-        self._markdown: AnswerMarkdown | None = None
-        self._tail = Tail()
-        self._writing = asyncio.Lock()
+        self._markdown: MarkdownText | None = None
+        self._after_item = False  # the Markdown so far ends in a list that the rest goes on with
+        self._inside_code = False  # the Markdown so far ends inside a code block
         self._next_write = 0.0
         self._next_paint = 0.0
         self._changed = False
-        self._ended = False
-
-    def compose(self) -> ComposeResult:
-        yield self._tail
-
-    async def on_mount(self) -> None:
-        self._tail.display = False
-        if self._initial:
-            self.feed(self._initial)
-            await self.finish()
-
-    @property
-    def empty(self) -> bool:
-        return self._markdown is None and not self._unwritten and not self._blocks.rest
 
     def feed(self, text: str) -> None:
-        self._ended = False
         self._unwritten += self._blocks.feed(clean(text))
         self._changed = True
 
-    def paint(self) -> None:
-        """Brings the screen up to date as far as the pace allows. Called several times a second."""
-        now = time.monotonic()
-        if self._ended or not self._changed or now < self._next_paint:
-            return
+    def paint(self) -> bool:
+        """Brings `pieces` up to date as far as the pace allows; False if they stay as they are."""
+        now = self._clock()
+        if not self._changed or now < self._next_paint:
+            return False
         self._next_paint = now + TAIL_INTERVAL
-        if self._unwritten and now >= self._next_write and not self._writing.locked():
-            self.run_worker(self._write(), exit_on_error=True)
-        elif not self._writing.locked():
-            self._show_tail()
-
-    async def finish(self) -> None:
-        """Renders everything; nothing more comes."""
-        self._ended = True
-        self._unwritten += self._blocks.flush()
-        await self._write()
-
-    async def _write(self) -> None:
-        async with self._writing:
-            text, self._unwritten = self._unwritten, ""
-            started = time.monotonic()
-            with self.app.batch_update():
-                if text.strip() or self._markdown is not None:
-                    markdown = await self._mounted_markdown()
-                    await markdown.append(text)
-                else:
-                    self._unwritten = text
-                self._show_tail()
-            now = time.monotonic()
-            self._next_write = now + WRITE_SHARE * (now - started)
-
-    async def _mounted_markdown(self) -> AnswerMarkdown:
-        if self._markdown is None:
-            # Markdown brings its parser and the highlighter along: imported when there is something to render.
-            from tinyllm_chat.tui.widgets.markdown import AnswerMarkdown
-
-            self._markdown = AnswerMarkdown()
-            await self.mount(self._markdown, before=self._tail)
-        return self._markdown
-
-    def _show_tail(self) -> None:
+        if self._unwritten and now >= self._next_write:
+            load_markdown()
+            started = self._clock()
+            self._write()
+            done = self._clock()
+            self._next_write = done + WRITE_SHARE * (done - started)
         self._changed = False
-        inside_code = self._blocks.fence is not None and not self._unwritten
-        text = self._unwritten + self._blocks.rest
-        self._tail.set_class(inside_code, "-code")
-        self._tail.set_class(self._markdown is None or self._blocks.joins_list, "-joined")
-        self._tail.show(text.strip("\n") if inside_code else _BULLET.sub(r"\1• ", text.strip()))
+        self._show()
+        return True
+
+    def finish(self) -> None:
+        """Renders everything. More may come if the answer is continued."""
+        self._unwritten += self._blocks.flush()
+        self._write()
+        self._changed = False
+        self._show()
+
+    def _write(self) -> None:
+        if self._markdown is None:
+            if not self._unwritten.strip():
+                return
+            self._markdown = load_markdown().MarkdownText()
+        text, self._unwritten = self._unwritten, ""
+        self._markdown.append(text)
+        self._after_item = self._blocks.joins_list
+        self._inside_code = self._blocks.fence is not None
+
+    def _show(self) -> None:
+        finished = self._markdown.pieces if self._markdown is not None else []
+        self.pieces = [*finished, *self._tail(bool(finished))]
+
+    def _tail(self, follows: bool) -> list[Piece]:
+        rest = self._unwritten + self._blocks.rest
+        if self._inside_code and self._blocks.fence is not None:
+            rest = rest.strip("\n")
+            if not rest:
+                return []
+            return [Piece(lambda width: load_markdown().code(rest, "", width))]
+        rest = _BULLET.sub(r"\1• ", rest.strip())
+        if not rest:
+            return []
+        gap = 1 if follows and not self._after_item else 0
+        return [Piece(Content(rest).wrap, gap)]

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from tinyllm_chat.chat.events import CacheState
 from tinyllm_chat.chat.session import SamplingValue
 from tinyllm_chat.tui.text import SHORT_NAMES, clean_line, label, rate, sampling_value
-from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, row
+from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, joined, row
 
 WIDE = 110  # columns from which hints stand further apart
 
@@ -119,8 +119,8 @@ def status(
         for name in names
         if name in sampling
     ]
-    parts.append(Content("  ").join(values))
-    return Content.assemble((" · ", FAINT)).join(parts)
+    parts.append(joined("  ", values))
+    return joined(Content.styled(" · ", FAINT), parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Hints(Widget):
             if width < 0:
                 break
             fitting.append(hint)
-        return gap.join(part for hint, part in parts.items() if hint in fitting)
+        return joined(gap, (part for hint, part in parts.items() if hint in fitting))
 
     @staticmethod
     def _part(hint: Hint) -> Content:

@@ -5,124 +5,80 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from textual import events
-from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.style import Style
-from textual.widget import Widget
-from textual.widgets import Static
 
 from tinyllm_chat.chat import conversation
 from tinyllm_chat.chat.conversation import MessageState, SamplingSpan
 from tinyllm_chat.tui.text import SHORT_NAMES, clean, clean_line, label, sampling_value
-from tinyllm_chat.tui.widgets.answer import AnswerBody
-from tinyllm_chat.tui.widgets.progress import Progress, ProgressLine
-from tinyllm_chat.tui.widgets.rows import MUTED, row
+from tinyllm_chat.tui.widgets.answer import Answer
+from tinyllm_chat.tui.widgets.lines import Piece
+from tinyllm_chat.tui.widgets.progress import Progress, progress_line
+from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, row
 
 SHOWN_LINES = 300  # of a message of the user; a pasted book is named, not scrolled past
 SHOWN_CHARACTERS = 30_000
 
 ENDINGS = {
     "cancelled": "stopped",
-    "length": "stopped at the token limit · Ctrl+T or /continue writes on",
-    "context_full": "the context is full · /new starts an empty chat, -c N opens the model with more context",
+    "length": "stopped at the token limit · Ctrl+T writes on",
+    "context_full": "the context is full · /new starts an empty chat, -c N opens a model with more context",
 }
 
 
-class Heading(Widget):
-    """Who speaks; to the right, in fine print, how an answer was sampled and which of several it is."""
-
-    class VariantAsked(Message):
-        """One of the arrows beside the number was clicked."""
-
-        def __init__(self, step: int) -> None:
-            super().__init__()
-            self.step = step
-
-    def __init__(self, speaker: str) -> None:
-        super().__init__()
-        self._speaker = clean_line(speaker)
-        self._detail = ""
-        self._variant = ""
-
-    def show(self, detail: str, variant: str) -> None:
-        if (detail, variant) != (self._detail, self._variant):
-            self._detail, self._variant = detail, variant
-            self.refresh()
-
-    @property
-    def detail(self) -> str:
-        return self._detail
-
-    def render(self) -> Content:
-        right = Content.styled(self._detail, MUTED)
-        if self._variant:
-            arrows = [Content.styled(arrow, Style.from_meta({"step": step})) for arrow, step in ((" ◂", -1), (" ▸", 1))]
-            right = Content.assemble(right, "   ", (self._variant, MUTED), *arrows)
-        return row(Content.styled(self._speaker, "bold"), right, self.content_size.width)
-
-    def on_click(self, event: events.Click) -> None:
-        step = event.style.meta.get("step")
-        if isinstance(step, int):
-            self.post_message(self.VariantAsked(step))
-
-
-class MessageView(Vertical):
-    """A message of the conversation. Its text is fed to it as it grows; `show_state` reads the rest again."""
-
-    class VariantAsked(Message):
-        """Another of several answers is wanted."""
-
-        def __init__(self, message_id: str, step: int) -> None:
-            super().__init__()
-            self.message_id = message_id
-            self.step = step
+class MessageView:
+    """A message of the conversation as pieces. Text is fed to it as it grows; `show_state` reads the rest again."""
 
     def __init__(self, message: conversation.Message, *, speaker: str, variant: str = "") -> None:
-        super().__init__(classes=f"-{message.role}")
         self.message = message
+        self._speaker = clean_line(speaker)
         self._variant = variant  # "2/3": which of several answers this is
-        self._heading = Heading(speaker)
-        self._progress = ProgressLine()
-        self._ending = Static(classes="ending")
-        self.body = AnswerBody(message.content) if message.role == "assistant" else None
-
-    def compose(self) -> ComposeResult:
-        yield self._heading
-        if self.body is None:
-            yield Static(Content(_excerpt(clean(self.message.content))), classes="said")
+        self._progress: Progress | None = None
+        self._waiting: Piece | None = None
+        self._answer: Answer | None = None
+        self._said: list[Piece] = []
+        if message.role == "assistant":
+            self._answer = Answer()
+            if message.content:
+                self._answer.feed(message.content)
+                self._answer.finish()
         else:
-            yield self.body
-            yield self._progress
-        yield self._ending
+            style = MUTED if message.role == "system" else ""
+            self._said = [Piece(Content.styled(_excerpt(clean(message.content)), style).wrap)]
+        self._heading = self._head()
+        self._ending = self._end()
 
-    def on_mount(self) -> None:
-        self.show_state()
-
-    def on_heading_variant_asked(self, event: Heading.VariantAsked) -> None:
-        event.stop()
-        self.post_message(self.VariantAsked(self.message.id, event.step))
-
-    def show_progress(self, progress: Progress | None) -> None:
-        self._progress.show(progress)
+    @property
+    def pieces(self) -> list[Piece]:
+        body = self._answer.pieces if self._answer is not None else self._said
+        waiting = [] if self._waiting is None else [self._waiting]
+        return [self._heading, *body, *waiting, *self._ending]
 
     @property
     def progress(self) -> Progress | None:
-        return self._progress.progress
+        """What the answer waits for."""
+        return self._progress
+
+    def show_progress(self, progress: Progress | None) -> None:
+        if progress != self._progress:
+            self._progress = progress
+            self._waiting = None if progress is None else Piece(lambda width: [progress_line(progress, width)])
 
     def add_text(self, text: str) -> None:
-        assert self.body is not None
-        self._progress.show(None)
-        self.body.feed(text)
-        self.body.paint()
+        """More of an answer; `paint` shows it."""
+        assert self._answer is not None
+        self.show_progress(None)
+        self._answer.feed(text)
 
-    async def finish(self) -> None:
+    def paint(self) -> bool:
+        """Brings the pieces up to date with the text, at most ten times a second; False if nothing changed."""
+        return self._answer is not None and self._answer.paint()
+
+    def finish(self) -> None:
         """The answer has ended, well or not."""
-        if self.body is not None:
-            self._progress.show(None)
-            await self.body.finish()
+        if self._answer is not None:
+            self.show_progress(None)
+            self._answer.finish()
         self.show_state()
 
     def set_variant(self, variant: str) -> None:
@@ -132,24 +88,32 @@ class MessageView(Vertical):
 
     def show_state(self) -> None:
         """The heading and the line below the text, as the message says."""
-        message = self.message
-        detail = sampling_text(message.sampling_spans) if message.role == "assistant" else ""
-        self._heading.show(detail, self._variant)
-        failed = message.state is MessageState.FAILED
-        if failed:
-            ending = clean_line(message.error or "the answer failed")
-        elif message.state is MessageState.INTERRUPTED:
-            ending = "the program ended here"
-        else:
-            ending = ENDINGS.get(message.reason or "", "") if message.state is MessageState.COMPLETE else ""
-        self._ending.set_class(failed, "-error")
-        self._ending.display = bool(ending)
-        self._ending.update(Content(ending))
+        self._heading, self._ending = self._head(), self._end()
 
-    @property
-    def detail(self) -> str:
-        """The heading's fine print."""
-        return self._heading.detail
+    def _head(self) -> Piece:
+        speaker = Content.styled(
+            self._speaker, f"bold {ACCENT}" if self.message.role == "assistant" else f"bold {MUTED}"
+        )
+        detail = sampling_text(self.message.sampling_spans) if self.message.role == "assistant" else ""
+        right = Content.styled(detail, MUTED)
+        if self._variant:
+            arrows = [
+                Content.styled(arrow, Style.from_meta({"message": self.message.id, "step": step}))
+                for arrow, step in ((" ◂", -1), (" ▸", 1))
+            ]
+            right = Content.assemble(right, "   ", (self._variant, MUTED), *arrows)
+        return Piece(lambda width: [row(speaker, right, width)], gap=1)
+
+    def _end(self) -> list[Piece]:
+        message = self.message
+        if message.state is MessageState.FAILED:
+            error = Content(clean_line(message.error or "the answer failed"))
+            return [Piece(lambda width: [Content.assemble(("▌ ", "$error"), line) for line in error.wrap(width - 2)])]
+        if message.state is MessageState.INTERRUPTED:
+            text = "the program ended here · Ctrl+T writes on"
+        else:
+            text = ENDINGS.get(message.reason or "", "") if message.state is MessageState.COMPLETE else ""
+        return [Piece(Content.styled(text, MUTED).wrap, gap=1 if message.content else 0)] if text else []
 
 
 def sampling_text(spans: Sequence[SamplingSpan]) -> str:

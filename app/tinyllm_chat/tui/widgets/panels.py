@@ -154,7 +154,7 @@ def cache_bar(state: CacheState, width: int) -> Content:
             parts.append((mark * (end - drawn), _SHADES[number % 2]))
             drawn = end
     if not drawn and state.used:
-        parts.append(("▏", ACCENT))
+        parts.append((_FRESH, ACCENT))
         drawn = 1
     return Content.assemble(*parts, ("·" * (width - drawn), FAINT))
 
@@ -181,19 +181,19 @@ class SpeedPanel(Panel):
         speed = self._speed
         curve = sparkline(self._samples, width - NUMBER_COLUMN - 2)
         return [
-            Content.assemble(_number("decode", rate(speed.decode)), "  ", (curve, ACCENT)),
+            Content.assemble(_number("decode", rate(speed.decode)), "  ", (curve, "$primary 70%")),
             _number("prefill", rate(speed.prefill)),
             _number("first token", duration(speed.first_token) if speed.first_token else "–"),
         ]
 
 
 def sparkline(samples: Sequence[float], width: int) -> str:
-    """The last samples as a curve that starts at zero."""
+    """The last samples as a curve from zero, with some air above the highest."""
     shown = list(samples)[-width:]
     top = max(shown, default=0.0)
     if top <= 0:
         return ""
-    return "".join(_SPARKS[min(7, int(8 * value / top))] for value in shown)
+    return "".join(_SPARKS[min(7, int(6 * value / top))] for value in shown)
 
 
 class SamplingPanel(Panel):

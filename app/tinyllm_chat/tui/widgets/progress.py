@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from textual.content import Content
-from textual.widget import Widget
 
 from tinyllm_chat.tui.text import clean_line, duration, rate
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED
@@ -44,33 +43,9 @@ def bar(done: float, total: float, width: int) -> tuple[str, str]:
     return head, "·" * (width - len(head))
 
 
-class ProgressLine(Widget):
-    """Hidden while there is nothing to wait for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._progress: Progress | None = None
-        self.display = False
-
-    def show(self, progress: Progress | None) -> None:
-        if progress == self._progress:
-            return
-        self._progress = progress
-        shown = progress is not None
-        relayout = self.display != shown
-        self.display = shown
-        self.refresh(layout=relayout)
-
-    @property
-    def progress(self) -> Progress | None:
-        return self._progress
-
-    def render(self) -> Content:
-        if self._progress is None:
-            return Content()
-        width = self.content_size.width
-        text = Content.styled(clean_line(self._progress.text), MUTED)
-        if self._progress.total <= 0 or width < BAR_WIDTH + 20:
-            return text.truncate(width, ellipsis=True)
-        done, rest = bar(self._progress.done, self._progress.total, BAR_WIDTH)
-        return Content.assemble((done, ACCENT), (rest, FAINT), "  ", text).truncate(width, ellipsis=True)
+def progress_line(progress: Progress, width: int) -> Content:
+    text = Content.styled(clean_line(progress.text), MUTED)
+    if progress.total <= 0 or width < BAR_WIDTH + 20:
+        return text.truncate(width, ellipsis=True)
+    done, rest = bar(progress.done, progress.total, BAR_WIDTH)
+    return Content.assemble((done, ACCENT), (rest, FAINT), "  ", text).truncate(width, ellipsis=True)

@@ -63,11 +63,7 @@ class Prompt(TextArea, inherit_bindings=False):
             self.insert("\n")
         elif key == "tab":
             self.post_message(self.Completed())
-        elif key == "up" and self.cursor_at_first_line and self._recall(-1):
-            pass
-        elif key == "down" and self.cursor_at_last_line and self._recall(1):
-            pass
-        else:
+        elif not self._recalls(key):
             return
         event.stop()
         event.prevent_default()
@@ -91,6 +87,12 @@ class Prompt(TextArea, inherit_bindings=False):
         """Empties the input, because its text went somewhere."""
         self._recalled, self._draft = None, ""
         self.text = ""
+
+    def _recalls(self, key: str) -> bool:
+        """Up on the first line and Down on the last go through what was sent."""
+        if key == "up":
+            return self.cursor_at_first_line and self._recall(-1)
+        return key == "down" and self.cursor_at_last_line and self._recall(1)
 
     def _recall(self, step: int) -> bool:
         if self._recalled is None:
@@ -148,8 +150,7 @@ class InputBar(Horizontal):
         yield self.prompt
         yield self.count
 
-    def on_text_area_changed(self, event: TextArea.Changed) -> None:
-        event.stop()
+    def on_text_area_changed(self) -> None:
         if self._timer is not None:
             self._timer.stop()
         self._timer = self.set_timer(COUNT_DELAY, self._report)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from textual.content import Content
 
 MUTED = "$foreground 60%"
 FAINT = "$foreground 30%"
 ACCENT = "$primary"
 FLASH = "reverse bold"
+
+GAP = 3  # cells between two columns
 
 
 def row(left: Content, right: Content, width: int) -> Content:
@@ -18,5 +22,31 @@ def row(left: Content, right: Content, width: int) -> Content:
     return Content.assemble(left, gap, right)
 
 
-def lines(rows: list[Content]) -> Content:
-    return Content("\n").join(rows)
+def joined(separator: Content | str, parts: Iterable[Content]) -> Content:
+    """The parts with the separator between them. (`Content.join` counts the separator's cells once too often.)"""
+    pieces: list[Content | str] = []
+    for part in parts:
+        if pieces:
+            pieces.append(separator)
+        pieces.append(part)
+    return Content.assemble(*pieces)
+
+
+def lines(rows: Iterable[Content]) -> Content:
+    return joined("\n", rows)
+
+
+def columns(cells: Sequence[Content], widths: Sequence[int]) -> list[Content]:
+    """Cells side by side, each wrapped to its width."""
+    wrapped = [cell.wrap(width) if cell else [cell] for cell, width in zip(cells, widths, strict=False)]
+    height = max((len(cell) for cell in wrapped), default=0)
+    return [
+        joined(
+            " " * GAP,
+            (
+                (cell[line] if line < len(cell) else Content()).truncate(width, pad=True)
+                for cell, width in zip(wrapped, widths, strict=False)
+            ),
+        )
+        for line in range(height)
+    ]

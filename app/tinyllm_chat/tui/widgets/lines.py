@@ -1,0 +1,171 @@
+"""A scrolling widget made of lines: it lays out pieces of text, keeps what is laid out, and draws what is in view.
+
+A chat is mostly text that stays as it is. Drawn line by line from one widget, a frame costs a small part of what a tree
+of widgets for every paragraph and list item costs in layout and style, and the processor belongs to the model.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import zip_longest
+
+from textual import events
+from textual.content import Content
+from textual.geometry import Region, Size
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+MARGIN = 2  # empty columns on either side of the text
+MEASURE = 104  # the longest line, in cells: longer ones are hard to read
+CENTERED_FROM = 150  # columns from which the text keeps to the middle
+
+
+class Piece:
+    """A block of text. `layout(width)` gives its lines; `gap` is the number of empty lines before it."""
+
+    __slots__ = ("_layout", "_lines", "_width", "gap")
+
+    def __init__(self, layout: Callable[[int], list[Content]], gap: int = 0) -> None:
+        self.gap = gap
+        self._layout = layout
+        self._width = -1
+        self._lines: list[Content] = []
+
+    def lines(self, width: int) -> list[Content]:
+        if width != self._width:
+            self._width, self._lines = width, self._layout(width)
+        return self._lines
+
+
+class Lines(ScrollView, can_focus=False):
+    """Shows pieces one below the other. Follows the end until the user scrolls up."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._pieces: list[Piece] = []
+        self._ends: list[int] = [0]  # the line after each piece, with a zero before the first
+        self._text_width = 0
+        self._text_left = 0
+        self._drawn: dict[int, Strip] = {}  # by line number
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.anchor()
+
+    def show(self, pieces: Sequence[Piece]) -> None:
+        """Replaces the pieces. Those that stand where they stood are neither laid out nor drawn again."""
+        before, self._pieces = self._pieces, list(pieces)
+        same = 0
+        for old, new in zip_longest(before, self._pieces):
+            if old is not new:
+                break
+            same += 1
+        if self._text_width and same < max(len(before), len(self._pieces)):
+            self._lay_out(same)
+
+    @property
+    def following(self) -> bool:
+        """The end is in view, or as good as."""
+        return self.scroll_y >= self.max_scroll_y - 1
+
+    def follow(self) -> None:
+        self.anchor()
+
+    @property
+    def text(self) -> str:
+        """Everything that is shown, as laid out."""
+        return "\n".join(line.plain.rstrip() for line in self._all_lines())
+
+    def line_of(self, piece: Piece) -> int:
+        """The number of the first line of a piece, which must be one of those shown."""
+        index = self._pieces.index(piece)
+        return self._ends[index] + piece.gap
+
+    # Layout
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        available = self.scrollable_content_region.width
+        width = max(1, min(MEASURE, available - 2 * MARGIN))
+        left = (available - width) // 2 if available >= CENTERED_FROM else MARGIN
+        if (width, left) != (self._text_width, self._text_left):
+            self._text_width, self._text_left = width, left
+            self._lay_out(0)
+
+    def _lay_out(self, first: int) -> None:
+        """Lays out the pieces from number `first` on."""
+        width = self._text_width
+        del self._ends[first + 1 :]
+        end = top = self._ends[first]
+        for piece in self._pieces[first:]:
+            end += piece.gap + len(piece.lines(width))
+            self._ends.append(end)
+        for line in [line for line in self._drawn if line >= top]:
+            del self._drawn[line]
+        if self.virtual_size.height != end:
+            self.virtual_size = Size(0, end)
+        self.refresh(Region(0, max(0, top - self.scroll_offset.y), *self.size))
+
+    # Drawing
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        # Finished strips are kept by line number, across scrolling: Textual's own cache is by row of the widget.
+        first = self.scroll_offset.y
+        width = self.size.width
+        selection = self.text_selection
+        strips = [self._strip(first + y, selection) for y in crop.line_range]
+        if crop.column_span != (0, width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        return strips
+
+    def _strip(self, y: int, selection: Selection | None) -> Strip:
+        span = selection.get_span(y) if selection is not None else None
+        if span is None and (strip := self._drawn.get(y)) is not None:
+            return strip
+        strip = self._draw(y, span)
+        if span is None:
+            self._drawn[y] = strip
+        return strip
+
+    def _draw(self, y: int, span: tuple[int, int] | None) -> Strip:
+        base = self.visual_style
+        line = self._line(y)
+        if span is not None:
+            start, end = span
+            style = self.screen.get_visual_style("screen--selection")
+            line = line.stylize(style, start, len(line) if end < 0 else end)
+        text = Strip(line.render_segments(base), line.cell_length).apply_offsets(0, y)
+        blank = Strip.blank(self._text_left, base.rich_style)
+        strip = Strip.join([blank, text]).adjust_cell_length(self.size.width, base.rich_style)
+        for line_filter in self.get_line_filters():
+            strip = strip.apply_filter(line_filter, self.background_colors[1])
+        return strip
+
+    def _line(self, y: int) -> Content:
+        index = bisect_right(self._ends, y) - 1
+        if index >= len(self._ends) - 1:
+            return Content()  # below the text, or before the first layout
+        piece = self._pieces[index]
+        number = y - self._ends[index] - piece.gap
+        return piece.lines(self._text_width)[number] if number >= 0 else Content()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._drawn.clear()
+
+    # Selection
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        return selection.extract(self.text), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
+
+    def _all_lines(self) -> Iterator[Content]:
+        for piece in self._pieces:
+            yield from [Content()] * piece.gap
+            yield from piece.lines(max(1, self._text_width))
