@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
 from textual.timer import Timer
 
 from tinyllm_chat.chat.session import SessionError
@@ -25,7 +25,8 @@ from tinyllm_chat.tui.models import ModelChoice, ModelSource
 from tinyllm_chat.tui.palette import ActionProvider
 from tinyllm_chat.tui.registry import Action, UnknownCommand, bindings, is_command, key_name
 from tinyllm_chat.tui.text import clean_line
-from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, TitleBar, status
+from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, TitleBar, VerticalRule, status
+from tinyllm_chat.tui.widgets.ground import Column, PlainScreen, Row
 from tinyllm_chat.tui.widgets.pane import ChatPane
 from tinyllm_chat.tui.widgets.panels import Panels, Speed
 from tinyllm_chat.tui.widgets.progress import Progress
@@ -89,21 +90,26 @@ class TinyLLMChatApp(App[None]):
         self._input_rule = Rule(id="input-rule")
         self._suggestions = Suggestions()
         self._input = InputBar()
+        self._panel_rule = VerticalRule()
         self._panels = Panels(id="panels")
         for theme in themes.THEMES:
             self.register_theme(theme)
 
     # Layout
 
+    def get_default_screen(self) -> Screen[None]:
+        return PlainScreen(id="_default")
+
     def compose(self) -> ComposeResult:
         yield self.header
         yield self._top_rule
-        with Horizontal(id="middle"):
-            with Vertical(id="chat"):
+        with Row(id="middle"):
+            with Column(id="chat"):
                 yield self.pane
                 yield self._suggestions
                 yield self._input_rule
                 yield self._input
+            yield self._panel_rule
             yield self._panels
         yield Hints(hints())
 
@@ -125,7 +131,7 @@ class TinyLLMChatApp(App[None]):
 
     def _arrange(self, width: int) -> None:
         shown = self._panels_wanted and width >= PANEL_COLUMNS
-        self._panels.display = shown
+        self._panels.display = self._panel_rule.display = shown
         self._top_rule.set_joint(width - PANEL_WIDTH if shown else None)
         self.show_figures(self._speed)
 

@@ -98,6 +98,13 @@ class Rule(Widget):
         return Content.assemble(*parts)
 
 
+class VerticalRule(Widget):
+    """A thin line down."""
+
+    def render(self) -> Content:
+        return Content.styled("\n".join("│" * self.size.height), FAINT)
+
+
 def status(
     cache: CacheState | None,
     decode: float,

@@ -83,6 +83,11 @@ class Lines(ScrollView, can_focus=False):
         index = self._pieces.index(piece)
         return self._ends[index] + piece.gap
 
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        # The scrollbar is for finding one's way; at the end it would only move, and cost a frame for every line.
+        self.set_class(not self.following, "-away")
+
     # Layout
 
     def on_resize(self, event: events.Resize) -> None:
@@ -106,9 +111,14 @@ class Lines(ScrollView, can_focus=False):
             self._ends.append(end)
         for line in [line for line in self._drawn if line >= top]:
             del self._drawn[line]
+        following = self.following
         if self.virtual_size.height != end:
             self.virtual_size = Size(0, end)
-        self.refresh(Region(0, max(0, top - self.scroll_offset.y), *self.size))
+        if following:
+            # At once and not after the layout, which would take a second frame.
+            self.scroll_y = self.max_scroll_y
+        row = max(0, top - self.scroll_offset.y)
+        self.refresh(Region(0, row, self.size.width, max(0, self.size.height - row)))
 
     # Drawing
 

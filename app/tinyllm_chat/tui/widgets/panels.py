@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
@@ -16,6 +15,7 @@ from textual.widget import Widget
 from tinyllm_chat.chat.events import CacheSegment, CacheState
 from tinyllm_chat.chat.session import SamplingValue
 from tinyllm_chat.tui.text import duration, label, rate, sampling_value, size
+from tinyllm_chat.tui.widgets.ground import Column
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, lines, row
 
 SPEED_SAMPLES = 32
@@ -246,7 +246,7 @@ def _number(name: str, number: str, style: str = "", name_style: str = MUTED) ->
     return Content.assemble((name, name_style), gap, (number, style))
 
 
-class Panels(Vertical):
+class Panels(Column):
     """The column of all three. Where it is low, the cache shows fewer messages and sampling only what is in use."""
 
     def __init__(self, *, id: str) -> None:

@@ -7,7 +7,6 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
@@ -15,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from tinyllm_chat.tui.text import clean, count
+from tinyllm_chat.tui.widgets.ground import Row
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED
 
 COUNT_DELAY = 0.12  # seconds of peace after a key before the draft's tokens are counted
@@ -129,7 +129,7 @@ class DraftCount(Widget):
         return Content.styled(f"{self._text:>{COUNT_WIDTH}}", MUTED)
 
 
-class InputBar(Horizontal):
+class InputBar(Row):
     """The prompt between its mark and the count of the draft's tokens."""
 
     class DraftChanged(Message):
