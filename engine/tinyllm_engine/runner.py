@@ -15,6 +15,7 @@ from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.jit import remove_old_folders
 from tinyllm_engine.kv_cache import KVCache, LayerShape, PageTable
 from tinyllm_engine.model import Model, Progress
+from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
 from tinyllm_engine.team import CANCEL, Team
 
@@ -107,10 +108,11 @@ class Runner:
         """Ends the threads."""
         self.team.close()
 
-    def run_rows(self, sequence: Sequence, ids: Ids[int], all_logits: bool, cancel: Cancel | None) -> np.ndarray | None:
-        """One pass over up to BATCH ids of a sequence, whose pages are there. None when cancelled.
+    def set_rows(self, sequence: Sequence, ids: Ids[int], all_logits: bool) -> tuple[Program, np.ndarray]:
+        """Makes up to BATCH ids of a sequence, whose pages are there, the rows of the next pass.
 
-        Returns a view of the logits: float32 [1, vocabulary] after the last id, or [n, vocabulary] after each.
+        Returns its program and the logits it will write: float32 [1, vocabulary] after the last id, or
+        [n, vocabulary] after each.
         """
         n, state = len(ids), self._state
         state.tokens[:n] = ids
@@ -118,9 +120,12 @@ class Runner:
         state.tables[:n] = sequence.pages.table.ctypes.data
         state.set_rows(n, first_output=0 if all_logits else n - 1)
         program, logits = (self._decode, self._decode_logits) if n == 1 else (self._prefill, self._prefill_logits)
-        if not self.team.run(program.freeze(), cancel):
-            return None
-        return logits[: n if all_logits else 1]
+        return program, logits[: n if all_logits else 1]
+
+    def run_rows(self, sequence: Sequence, ids: Ids[int], all_logits: bool, cancel: Cancel | None) -> np.ndarray | None:
+        """One pass over the rows of `set_rows`. Returns a view of the logits, None when cancelled."""
+        program, logits = self.set_rows(sequence, ids, all_logits)
+        return logits if self.team.run(program.freeze(), cancel) else None
 
 
 class Sequence:

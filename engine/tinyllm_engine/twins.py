@@ -1,0 +1,353 @@
+"""Debug mode: what every kernel computes, said again in NumPy, and a check of programs against it.
+
+A twin has its kernel's name without the type at the end. It reads the memory the kernel is about to read, and yields
+what the kernel has to write there. `check` runs a program op by op and stops at the first op that wrote otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as Ids
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tinyllm_engine.errors import EngineError
+from tinyllm_engine.kernels.attention import RUN
+from tinyllm_engine.kv_cache import PAGE
+from tinyllm_engine.program import Op, Program
+from tinyllm_engine.quants import QUANT_TYPES
+from tinyllm_engine.runner import Runner
+from tinyllm_engine.team import Team
+
+F32 = np.float32
+TYPES = {type.name.lower(): type for type in QUANT_TYPES.values()}
+BLOCK = 32  # elements that share a scale where activations are quantized
+
+
+class KernelMismatchError(EngineError):
+    """A kernel wrote something else than its twin."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What one kernel call writes: an array on the memory itself, what it must hold afterwards, the error allowed."""
+
+    name: str
+    memory: np.ndarray
+    expected: np.ndarray
+    allowed: np.ndarray | float = 0.0
+
+    def wrong(self) -> np.ndarray:
+        """bool like `expected`."""
+        found, expected = self.memory.astype(np.float64), self.expected.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            near = np.abs(found - expected) <= self.allowed
+        return ~(near | (found == expected) | (np.isnan(found) & np.isnan(expected)))
+
+
+Twin = Callable[["Arguments"], Iterator[Written]]
+TWINS: dict[str, Twin] = {}
+
+
+def twin(function: Twin) -> Twin:
+    TWINS[function.__name__] = function
+    return function
+
+
+class Arguments:
+    """The arguments of one kernel call by name, and the arrays behind the addresses among them."""
+
+    def __init__(self, op: Op, threads: int):
+        self._record = op.arguments()[0]
+        self.threads = threads
+        stem, type_name = split_name(op.kernel.name)
+        self.twin = TWINS.get(stem)
+        self.type: Any = TYPES.get(type_name)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._record[name].item()
+
+    @property
+    def n(self) -> int:
+        """Rows of the batch."""
+        return int(self.array("count", np.int64, 1)[0])
+
+    def array(self, name: str, dtype: type | np.dtype, *shape: int, offset: int = 0) -> np.ndarray:
+        return array_at(self._record[name].item() + offset, dtype, *shape)
+
+    def floats(self, name: str, *shape: int) -> np.ndarray:
+        return self.array(name, F32, *shape)
+
+
+def array_at(address: int, dtype: type | np.dtype, *shape: int) -> np.ndarray:
+    """The numbers at an address: no copy, so it shows what is written there later."""
+    dtype = np.dtype(dtype)
+    raw: Any = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(address)
+    return np.frombuffer(raw, dtype).reshape(shape)
+
+
+def split_name(kernel_name: str) -> tuple[str, str]:
+    """matvec_q4_1 -> (matvec, q4_1); rms_norm -> (rms_norm, "")"""
+    for type_name in TYPES:
+        if kernel_name.endswith(f"_{type_name}"):
+            return kernel_name.removesuffix(f"_{type_name}"), type_name
+    return kernel_name, ""
+
+
+def near(expected: np.ndarray, relative: float = 1e-5) -> np.ndarray:
+    """The error allowed to a row: a fraction of its largest magnitude."""
+    return relative * np.abs(expected).max(axis=-1, keepdims=True)
+
+
+# --- embeddings, norms, activations -----------------------------------------------------------------------------------
+
+
+@twin
+def embed(a: Arguments) -> Iterator[Written]:
+    """out[row] = weights[token of row]"""
+    expected = np.concatenate([stored_rows(a, int(token), 1) for token in a.array("tokens", np.int64, a.n)])
+    yield Written("out", a.floats("out", a.n, a.columns), expected, near(expected, 1e-6))
+
+
+def stored_rows(a: Arguments, first: int, count: int) -> np.ndarray:
+    """float32 [count, columns]: rows of the weight, dequantized."""
+    stored = a.array("weights", np.uint8, count, a.row_bytes, offset=first * a.row_bytes)
+    return a.type.dequantize(stored.reshape(-1, a.type.block_bytes)).reshape(count, a.columns)
+
+
+@twin
+def select_rows(a: Arguments) -> Iterator[Written]:
+    """out[i] = x[first + i]"""
+    first = int(a.array("first", np.int64, 1)[0])
+    yield Written("out", a.floats("out", a.n, a.columns), a.floats("x", first + a.n, a.columns)[first:].copy())
+
+
+@twin
+def rms_norm(a: Arguments) -> Iterator[Written]:
+    expected = normalized(a, a.n)
+    yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6))
+
+
+def normalized(a: Arguments, n: int) -> np.ndarray:
+    """x / sqrt(mean(x^2) + epsilon) * weight"""
+    x = a.floats("x", n, a.columns).astype(np.float64)
+    mean = np.mean(x * x, axis=-1, keepdims=True)
+    return (x / np.sqrt(mean + a.epsilon) * a.floats("weight", a.columns)).astype(F32)
+
+
+@twin
+def add_rows(a: Arguments) -> Iterator[Written]:
+    out = a.floats("out", a.n, a.columns)
+    yield Written("out", out, out + a.floats("x", a.n, a.columns))
+
+
+@twin
+def swiglu(a: Arguments) -> Iterator[Written]:
+    expected = gated(a, a.n)
+    yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6))
+
+
+def gated(a: Arguments, n: int) -> np.ndarray:
+    """silu(gate) * up, where silu(x) = x / (1 + e^-x)"""
+    gate, up = a.floats("gate", n, a.columns).astype(np.float64), a.floats("up", n, a.columns)
+    return (gate / (1 + np.exp(-gate)) * up).astype(F32)
+
+
+# --- quantized activations, and products with them --------------------------------------------------------------------
+
+
+@twin
+def quantize(a: Arguments) -> Iterator[Written]:
+    return codes_of(a, a.floats("x", a.n, a.columns))
+
+
+@twin
+def rms_norm_quantize(a: Arguments) -> Iterator[Written]:
+    """Every thread has a copy of its own."""
+    for thread in range(a.threads):
+        yield from codes_of(a, normalized(a, 1), steps=1, offset=thread * a.copy_bytes)
+
+
+@twin
+def swiglu_quantize(a: Arguments) -> Iterator[Written]:
+    return codes_of(a, gated(a, 1), steps=1)
+
+
+def codes_of(a: Arguments, x: np.ndarray, steps: int = 0, offset: int = 0) -> Iterator[Written]:
+    """Per block of 32: scale = max|x| / 127, codes = round(x / scale), and scale * sum(codes) of it and of its halves.
+
+    steps: by how much a code may differ, where x itself has been rounded otherwise
+    """
+    blocks = x.reshape(len(x), -1, BLOCK)
+    top = np.abs(blocks).max(axis=-1, keepdims=True)
+    inverse = np.divide(F32(127), top, out=np.zeros_like(top), where=top > 1e-30)
+    codes = np.rint(blocks * inverse)
+    scales = top[..., 0] * F32(1 / 127)
+    halves = scales[..., None] * codes.reshape(*scales.shape, 2, BLOCK // 2).sum(axis=-1)
+    for name, dtype, expected, allowed in (
+        ("codes", np.int8, codes, steps),
+        ("scales", F32, scales, near(scales, 1e-6)),
+        ("sums", F32, halves.sum(axis=-1), near(halves.sum(axis=-1), 1e-6) + 4 * steps * scales),
+        ("half_sums", F32, halves, near(halves, 1e-6) + 4 * steps * scales[..., None]),
+    ):
+        yield Written(name, a.array(name, dtype, *expected.shape, offset=offset), expected, allowed)
+
+
+@twin
+def matmul(a: Arguments) -> Iterator[Written]:
+    """out = weight_scale * x W^T + bias + residual; x is given as codes where the weight is stored in blocks."""
+    x = dequantized_codes(a) if a.type.block_elements > 1 else a.floats("x", a.n, a.columns)
+    expected = a.weight_scale * (x.astype(np.float64) @ stored_rows(a, 0, a.rows).T)
+    allowed = near(expected)
+    if a.bias:
+        expected += a.floats("bias", a.rows)
+    if a.residual:
+        expected += a.floats("residual", a.n, a.rows)
+    yield Written("out", a.floats("out", a.n, a.rows), expected, allowed + near(expected, 1e-6))
+
+
+TWINS["matvec"] = matmul  # of one row
+
+
+def dequantized_codes(a: Arguments) -> np.ndarray:
+    """float32 [n, columns]"""
+    codes = a.array("codes", np.int8, a.n, a.columns // BLOCK, BLOCK)
+    return (codes * a.floats("scales", a.n, a.columns // BLOCK, 1)).reshape(a.n, a.columns)
+
+
+# --- positions, cache, attention --------------------------------------------------------------------------------------
+
+
+@twin
+def rope_table(a: Arguments) -> Iterator[Written]:
+    """cos and sin of position * frequency, pair by pair."""
+    positions = a.array("positions", np.int64, a.n, 1).astype(F32)
+    angles = (positions * a.floats("frequencies", a.pairs)).astype(np.float64)
+    expected = a.magnitude * np.stack((np.cos(angles), np.sin(angles)), axis=-1)
+    yield Written("table", a.floats("table", *expected.shape), expected, 1e-6 * abs(a.magnitude))
+
+
+@twin
+def rope(a: Arguments) -> Iterator[Written]:
+    """Turns the pairs (x, y) of each head by the row's angles; what lies past the last pair stays."""
+    x = a.floats("x", a.n, a.heads, a.head_size)
+    cos, sin = np.moveaxis(a.floats("table", a.n, 1, a.pairs, 2), -1, 0)
+    turned = slice(0, 2 * a.pairs, 2), slice(1, 2 * a.pairs, 2)
+    apart = slice(0, a.pairs), slice(a.pairs, 2 * a.pairs)
+    first, second = turned if a.interleaved else apart
+    expected = x.copy()
+    expected[..., first] = x[..., first] * cos - x[..., second] * sin
+    expected[..., second] = x[..., first] * sin + x[..., second] * cos
+    yield Written("x", x, expected, near(expected, 1e-6))
+
+
+@twin
+def append(a: Arguments) -> Iterator[Written]:
+    """K and V of a row go to its position's place in the pages of its sequence."""
+    k, v = a.floats("k", a.n, a.heads, a.k_size), a.floats("v", a.n, a.heads, a.v_size)
+    for row, position in enumerate(a.array("positions", np.int64, a.n)):
+        k_page, v_page = page_of(a, row, position // PAGE, a.heads)
+        with np.errstate(over="ignore"):
+            yield Written(f"k of row {row}", k_page[:, :, position % PAGE], k[row].astype(k_page.dtype))
+            yield Written(f"v of row {row}", v_page[:, position % PAGE], v[row].astype(v_page.dtype))
+
+
+def page_of(a: Arguments, row: int, index: int, heads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Page number `index` of the row's sequence: K [heads, k_size, 64] and V [heads, 64, v_size]."""
+    table = a.array("tables", np.int64, a.n)[row]
+    page = int(array_at(int(table), np.int64, int(index) + 1)[index])
+    k = a.array("k_pages", a.type.layout, heads, a.k_size, PAGE, offset=page * a.k_page_bytes)
+    return k, a.array("v_pages", a.type.layout, heads, PAGE, a.v_size, offset=page * a.v_page_bytes)
+
+
+@twin
+def attend_many(a: Arguments) -> Iterator[Written]:
+    """out = softmax(scale * q K^T) V over the keys up to the row's position, for every row and head."""
+    out = a.floats("out", a.n, a.heads, a.v_size)
+    for row in range(a.n):
+        scores, values = scored(a, row)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        expected = (weights @ values / weights.sum(axis=-1, keepdims=True)).reshape(a.heads, a.v_size)
+        yield Written(f"out of row {row}", out[row], expected, near(expected, 2e-5))
+
+
+@twin
+def attend_one(a: Arguments) -> Iterator[Written]:
+    """Per head and run of 256 keys: maximum of the scores, sum of the weights e^(score - maximum), weighted values."""
+    scores, values = scored(a, 0)
+    expected = []
+    for first in range(0, scores.shape[-1], RUN * PAGE):
+        run = scores[..., first : first + RUN * PAGE]
+        top = run.max(axis=-1, keepdims=True)
+        weights = np.exp(run - top)
+        total = weights.sum(axis=-1, keepdims=True)
+        expected.append(np.concatenate((top, total, weights @ values[..., first : first + RUN * PAGE, :]), axis=-1))
+    parts = np.stack(expected, axis=2).reshape(a.heads, len(expected), 2 + a.v_size)
+    memory = a.floats("parts", *parts.shape)
+    for name, part in (("maximum", slice(0, 1)), ("sum", slice(1, 2)), ("values", slice(2, None))):
+        yield Written(f"parts, {name}", memory[..., part], parts[..., part], near(parts[..., part], 2e-5))
+
+
+@twin
+def merge_runs(a: Arguments) -> Iterator[Written]:
+    """out = what all runs of a head come to when scaled to their common maximum."""
+    runs = int(a.array("positions", np.int64, 1)[0]) // (RUN * PAGE) + 1
+    top, total, values = np.split(a.floats("parts", a.heads, runs, 2 + a.v_size), (1, 2), axis=-1)
+    factors = np.exp(top - top.max(axis=1, keepdims=True))
+    expected = (values * factors).sum(axis=1) / (total * factors).sum(axis=1)
+    yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6))
+
+
+def scored(a: Arguments, row: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores [kv_heads, heads / kv_heads, t] of a row with the t keys it sees; their values [kv_heads, t, v_size]."""
+    t = int(a.array("positions", np.int64, a.n)[row]) + 1
+    pages = [page_of(a, row, index, a.kv_heads) for index in range(-(-t // PAGE))]
+    k = np.concatenate([k for k, _ in pages], axis=-1)[..., :t].astype(np.float64)
+    v = np.concatenate([v for _, v in pages], axis=1)[:, :t].astype(np.float64)
+    q = a.floats("q", a.n, a.kv_heads, a.heads // a.kv_heads, a.k_size)[row]
+    return a.scale * (q @ k), v
+
+
+# --- the check --------------------------------------------------------------------------------------------------------
+
+
+def check(program: Program, team: Team) -> None:
+    """Runs the program op by op; KernelMismatchError names the first op that wrote something else than its twin."""
+    for number, op in enumerate(program.ops):
+        a = Arguments(op, team.threads)
+        if a.twin is None:
+            raise EngineError(f"op {number}: the kernel {op.kernel.name} has no twin")
+        written = list(a.twin(a))  # before the kernel overwrites what it reads
+        team.run(Program([replace(op)]).freeze())
+        for part in written:
+            if (wrong := part.wrong()).any():
+                op_name = f"op {number} of {len(program.ops)}, {op.kernel.name}"
+                raise KernelMismatchError(f"{op_name}: {describe(part, wrong)}")
+
+
+def describe(part: Written, wrong: np.ndarray) -> str:
+    """One line: where the first wrong value is, what it should be, and how many more there are."""
+    where = tuple(int(i) for i in np.argwhere(wrong)[0])
+    allowed = np.broadcast_to(part.allowed, wrong.shape)[where]
+    errors = np.abs(part.memory.astype(np.float64) - part.expected)[wrong]
+    return (
+        f"{part.name}{list(where)}: expected {part.expected[where]:g}, found {part.memory[where]:g} "
+        f"(allowed error {allowed:g}); {wrong.sum()} of {wrong.size} are wrong, by up to {errors.max():g}"
+    )
+
+
+def check_pass(runner: Runner, ids: Ids[int], all_logits: bool = False) -> np.ndarray:
+    """One pass of the runner's sequence over ids, as Sequence.forward would make it, with every op checked.
+
+    Returns its logits: float32 [1, vocabulary], or [n, vocabulary].
+    """
+    sequence = runner.sequence()
+    sequence.pages.grow(sequence.position + len(ids))
+    program, logits = runner.set_rows(sequence, ids, all_logits)
+    check(program, runner.team)
+    sequence.tokens += ids
+    return logits.copy()
