@@ -8,6 +8,7 @@ notices neither a changed callee nor an environment variable.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -37,9 +38,15 @@ def cache_root() -> Path:
     return Path(override) / "kernels" if override else platformdirs.user_cache_path("tinyllm-chat") / "kernels"
 
 
+def compiled_sources() -> list[Path]:
+    """The files whose text ends up in machine code."""
+    package = Path(__file__).parent
+    return [package / "jit.py", package / "simd.py", package / "team.py", *sorted(package.glob("kernels/*.py"))]
+
+
 def cache_key() -> str:
     digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.rglob("*.py")):
+    for source in compiled_sources():
         digest.update(source.name.encode())
         digest.update(source.read_bytes())
     for fact in (
@@ -90,54 +97,84 @@ native = njit(nogil=True, error_model="numpy")
 inlined = njit(nogil=True, error_model="numpy", forceinline=True)
 
 
-def compiled(signature: Any) -> Callable[[Callable], Callable]:
-    """A native function called from Python: compiled on first call, kept in the cache folder, without the GIL."""
+class Compiled:
+    """Something compiled when first needed and kept in the cache folder. `module:name` is where it can be found."""
 
-    def decorate(function: Callable) -> Callable:
-        return njit(signature, nogil=True, error_model="numpy", cache=CACHE_FOLDER is not None)(function)
-
-    return decorate
-
-
-class Kernel:
-    """A native function of a recorded program and the layout of its arguments.
-
-    `arguments` is a NumPy structured dtype; the function sees one record of it. `numpy` is the same computation in
-    NumPy, on the arrays themselves; the debug mode of Program compares the two.
-    """
-
-    def __init__(self, function: Callable, arguments: np.dtype):
-        self.name = function.__name__
-        self.arguments = arguments
+    def __init__(self, function: Callable):
+        self.name: str = function.__name__
+        self.place = f"{function.__module__}:{self.name}"
         self._function = function
         self._compiled: Any = None
 
-    @property
-    def is_compiled(self) -> bool:
-        return self._compiled is not None
-
-    @property
-    def address(self) -> int:
-        if self._compiled is None:
-            self._compiled = self._compile()
-        return self._compiled.address
-
-    def _compile(self) -> Any:
-        signature = types.void(types.intp, types.intp, types.CPointer(from_dtype(self.arguments)))
-        options = {"nopython": True, "error_model": "numpy"}
-        if CACHE_FOLDER is None:
-            return cfunc(signature, **options)(self._function)
+    def prepare(self) -> None:
+        """Compiles it, or loads it from the cache folder; later calls do nothing."""
+        if self._compiled is not None:
+            return
         try:
-            return cfunc(signature, cache=True, **options)(self._function)
+            self._compiled = self._compile(cache=CACHE_FOLDER is not None)
         except Exception:
+            if CACHE_FOLDER is None:
+                raise
             # A damaged or foreign cache file, whatever it made Numba raise: throw the folder's contents away and
             # compile. An error of our own source comes back from the second attempt.
             shutil.rmtree(CACHE_FOLDER, ignore_errors=True)
             CACHE_FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return cfunc(signature, **options)(self._function)
+            self._compiled = self._compile(cache=False)
+        if CACHE_FOLDER is not None:
+            with contextlib.suppress(OSError):
+                (CACHE_FOLDER / f"{self.name}.done").touch()
+
+    @property
+    def is_prepared(self) -> bool:
+        return self._compiled is not None
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether some process has left it in the cache folder."""
+        return CACHE_FOLDER is not None and (CACHE_FOLDER / f"{self.name}.done").exists()
+
+    def _compile(self, cache: bool) -> Any:
+        raise NotImplementedError
 
     def __repr__(self) -> str:
-        return f"Kernel({self.name})"
+        return f"{type(self).__name__}({self.name})"
+
+
+class Function(Compiled):
+    """A native function called from Python, without the GIL while it runs."""
+
+    def __init__(self, function: Callable, signature: Any):
+        super().__init__(function)
+        self._signature = signature
+
+    def _compile(self, cache: bool) -> Any:
+        return njit(self._signature, nogil=True, error_model="numpy", cache=cache)(self._function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.prepare()
+        return self._compiled(*arguments)
+
+
+def compiled(signature: Any) -> Callable[[Callable], Function]:
+    """Declares a native function of this Numba signature that Python calls."""
+    return lambda function: Function(function, signature)
+
+
+class Kernel(Compiled):
+    """A native function of a recorded program and the layout of its arguments: the function sees one such record."""
+
+    def __init__(self, function: Callable, arguments: np.dtype):
+        super().__init__(function)
+        self.arguments = arguments
+
+    @property
+    def address(self) -> int:
+        self.prepare()
+        return self._compiled.address
+
+    def _compile(self, cache: bool) -> Any:
+        signature = types.void(types.intp, types.intp, types.CPointer(from_dtype(self.arguments)))
+        return cfunc(signature, cache=cache, nopython=True, error_model="numpy")(self._function)
 
 
 def kernel(arguments: np.dtype) -> Callable[[Callable], Kernel]:

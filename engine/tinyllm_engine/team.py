@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import threading
+import time
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -28,11 +29,12 @@ from tinyllm_engine.simd import (
     call_kernel,
     load_i64,
     pause,
+    store_i64,
 )
 
 # The control block: int64 words, those that different threads write in cache lines of their own.
-GENERATION, TICKETS, STOPS, PROGRAM, LENGTH, CANCEL, QUIT, SLEEPERS = (64 * i for i in range(8))
-CONTROL_WORDS = 8 * 8
+GENERATION, TICKETS, STOPS, PROGRAM, LENGTH, CANCEL, QUIT, SLEEPERS, CLOCKS = (64 * i for i in range(9))
+CONTROL_WORDS = 8 * 9
 
 SPINS_AT_BARRIER = 4000  # some tens of microseconds, then the core is offered to others
 SPINS_WHEN_IDLE = 20000  # the next token of a running answer usually comes sooner
@@ -56,6 +58,22 @@ else:
     yield_to_others = types.ExternalFunction("sched_yield", types.int32())
     _sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
     NAP = 200  # microseconds
+
+if sys.platform == "win32":
+
+    @native
+    def nanoseconds():
+        return np.int64(0)  # profiles are not taken here
+else:
+    _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
+
+    @native
+    def nanoseconds():
+        """The monotonic clock."""
+        moment = np.empty(2, np.int64)
+        _clock_gettime(time.CLOCK_MONOTONIC, moment.ctypes.data)
+        return moment[0] * 1_000_000_000 + moment[1]
+
 
 if FUTEX is not None:
     _syscall = types.ExternalFunction("syscall", types.intp(*[types.intp] * 7))
@@ -107,11 +125,34 @@ def barrier(control, thread, threads):
 def run_entries(control, thread, threads):
     """Walks the program: (kernel, arguments, barrier after) per entry."""
     program, length = atomic_load(control + PROGRAM), atomic_load(control + LENGTH)
+    clocks = atomic_load(control + CLOCKS) if thread == 0 else 0
+    if clocks != 0:
+        run_timed(control, program, length, threads, clocks)
+        return
     for entry in range(length):
         at = program + 24 * entry
         call_kernel(load_i64(at), thread, threads, load_i64(at + 8))
         if load_i64(at + 16) != 0 and barrier(control, thread, threads):
             return
+
+
+@native
+def run_timed(control, program, length, threads, clocks):
+    """The same for thread 0, adding nanoseconds to int64 [entries, 2]: in the kernel, at the barrier."""
+    last = nanoseconds()
+    for entry in range(length):
+        at = program + 24 * entry
+        call_kernel(load_i64(at), 0, threads, load_i64(at + 8))
+        now = nanoseconds()
+        store_i64(clocks + 16 * entry, load_i64(clocks + 16 * entry) + now - last)
+        last = now
+        if load_i64(at + 16) != 0:
+            stop = barrier(control, 0, threads)
+            now = nanoseconds()
+            store_i64(clocks + 16 * entry + 8, load_i64(clocks + 16 * entry + 8) + now - last)
+            last = now
+            if stop:
+                return
 
 
 @compiled(types.void(types.intp, types.intp, types.intp))
@@ -163,12 +204,16 @@ class Team:
         start = (self._base + offset - self._control.ctypes.data) // 8
         return self._control[start : start + 1]
 
-    def run(self, program: np.ndarray, cancel: Cancel | None = None) -> bool:
-        """Runs int64 [entries, 3] to its end; False when `cancel` was set meanwhile (then nothing it wrote counts)."""
+    def run(self, program: np.ndarray, cancel: Cancel | None = None, clocks: np.ndarray | None = None) -> bool:
+        """Runs int64 [entries, 3] to its end; False when `cancel` was set meanwhile (then nothing it wrote counts).
+
+        clocks: int64 [entries, 2], to which the nanoseconds of thread 0 are added: in each kernel, at its barrier
+        """
         cancel = cancel or self._never
         self._word(PROGRAM)[0] = program.ctypes.data
         self._word(LENGTH)[0] = len(program)
         self._word(CANCEL)[0] = cancel.address
+        self._word(CLOCKS)[0] = 0 if clocks is None else clocks.ctypes.data
         if not self._followers and self.threads > 1:
             self._start()
         lead(self._base, 0, self.threads)
