@@ -38,24 +38,30 @@ class ToyTokenizer:
 
 
 class ToyTemplate:
-    """<|im_start|>role\\ncontent<|im_end|>\\n"""
+    """<|im_start|>role\\ncontent<|im_end|>\\n, with the recorded ids of a message in place of its content."""
 
-    def __init__(self, tokenizer: ToyTokenizer, trim: bool = False) -> None:
+    def __init__(self, tokenizer: ToyTokenizer) -> None:
         self.tokenizer = tokenizer
-        self.trim = trim
-        self.rendered: list[list[dict[str, str]]] = []
+        self.notes: tuple[str, ...] = ()
+        self.seen: list[dict[str, Any]] = []
 
-    def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> list[int]:
-        self.rendered.append(messages)
+    def prompt(self, messages: list[dict[str, Any]], continue_final_message: bool = False) -> Any:
+        self.seen = messages
         if messages[0]["content"] == "raise":
-            raise TemplateError("m.gguf: tokenizer.chat_template: no such role")
-        ids: list[int] = []
-        for message in messages:
-            content = message["content"].strip() if self.trim else message["content"]
-            ids += [START, *self.tokenizer.encode(f"{message['role']}\n{content}"), END, 10]
-        if add_generation_prompt:
-            ids += [START, *self.tokenizer.encode("assistant\n")]
-        return ids
+            raise TemplateError("m.gguf: the chat template says: no")
+        segments = []
+        for index, message in enumerate(messages):
+            unfinished = continue_final_message and index == len(messages) - 1
+            segments.append(self.segment(None, [START, *f"{message['role']}\n".encode()]))
+            segments.append(self.segment(index, message.get("ids") or self.tokenizer.encode(message["content"])))
+            if not unfinished:
+                segments.append(self.segment(None, [END, 10]))
+        if not continue_final_message:
+            segments.append(self.segment(None, [START, *b"assistant\n"]))
+        return SimpleNamespace(segments=segments, notes=self.notes)
+
+    def segment(self, index: int | None, ids: Sequence[int]) -> Any:
+        return SimpleNamespace(message_index=index, ids=tuple(ids))
 
 
 @dataclass
@@ -108,7 +114,6 @@ class Toy:
         self.prompts: list[list[int]] = []
         self.params: list[SamplingParams] = []
         self.runners: list[Any] = []
-        self.templates: list[ToyTemplate] = []
 
     def api(self) -> EngineApi:
         return EngineApi(
@@ -122,7 +127,6 @@ class Toy:
             Token=Token,
             Finished=Finished,
             EngineError=EngineError,
-            TemplateError=TemplateError,
         )
 
     def open_model(self, path: str, progress: Callable[[str, int, int], None]) -> ToyModel:

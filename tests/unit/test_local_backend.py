@@ -21,6 +21,7 @@ from tinyllm_chat.chat.events import (
     ModelFailed,
     ModelLoading,
     ModelReady,
+    Notice,
     ReadingPrompt,
     TextDelta,
 )
@@ -355,7 +356,7 @@ def test_an_error_of_the_engine_fails_the_answer_only(
 
 def test_a_template_that_raises_is_a_line(backend: LocalBackend, file: Path) -> None:
     opened(backend, file)
-    assert ask(backend, user("raise"))[-1] == AnswerFailed("a1", "m.gguf: tokenizer.chat_template: no such role")
+    assert ask(backend, user("raise"))[-1] == AnswerFailed("a1", "m.gguf: the chat template says: no")
 
 
 def test_an_unexpected_error_is_logged_and_told(
@@ -394,7 +395,7 @@ def test_the_cache_is_told_by_message(toy: Toy, backend: LocalBackend, file: Pat
         ("a1", "assistant", False),
     ]
     counts = [part.tokens for part in state.segments]
-    assert counts[0] == len([START, *b"system\nbe brief", END, 10])
+    assert counts[0] == len([START, *b"system\nbe brief", END, 10, START, *b"user\n"])
     assert sum(counts) == state.used == len(toy.prompts[0]) + 4  # the last token is drawn, not evaluated
     assert state.bytes_now == state.used * 128
     assert (state.total, state.bytes_full) == (4096, 4096 * 128)
@@ -413,15 +414,6 @@ def test_the_next_turn_reuses_the_cache(toy: Toy, backend: LocalBackend, file: P
     assert parts == [("u1", True), ("a1", True), ("a1", False), ("u2", False), ("a2", False)]
 
 
-def test_recorded_ids_take_the_place_of_the_text(toy: Toy, backend: LocalBackend, file: Path) -> None:
-    info = opened(backend, file)
-    answer = PromptMessage("a0", "assistant", "hello", (PAIR, *b"llo"), info.fingerprint)
-    ask(backend, user("hi"), answer, user("more", "u2"))
-    first = [START, *b"user\nhi", END, 10, START, *b"assistant\n"]
-    rest = [END, 10, START, *b"user\nmore", END, 10, START, *b"assistant\n"]
-    assert toy.prompts == [[*first, PAIR, *b"llo", *rest]]
-
-
 def test_continuing_writes_on_behind_the_recorded_ids(toy: Toy, backend: LocalBackend, file: Path) -> None:
     info = opened(backend, file)
     answer = PromptMessage("a1", "assistant", "hel", (PAIR, *b"l"), info.fingerprint)
@@ -431,11 +423,10 @@ def test_continuing_writes_on_behind_the_recorded_ids(toy: Toy, backend: LocalBa
     assert [part.message_id for part in last_state(events).segments] == ["u1", "a1"]
 
 
-def test_continuing_an_answer_of_another_model_uses_its_text(toy: Toy, backend: LocalBackend, file: Path) -> None:
+def test_what_the_template_changed_is_told(toy: Toy, backend: LocalBackend, file: Path) -> None:
     opened(backend, file)
-    answer = PromptMessage("a1", "assistant", "hel", (PAIR, *b"l"), "another")
-    ask(backend, user("hi"), answer, continue_last=True)
-    assert toy.prompts == [[START, *b"user\nhi", END, 10, START, *b"assistant\n", *b"hel"]]
+    toy.runners[0].model.chat_template.notes = ("the template takes no system message",)
+    assert ask(backend)[0] == Notice("the template takes no system message", "information")
 
 
 # Completion

@@ -1,4 +1,4 @@
-"""Prompts: the ids of earlier answers stay as they were generated, wherever that is safe."""
+"""Prompts: what the template is asked, and whose tokens are whose."""
 
 from __future__ import annotations
 
@@ -9,95 +9,96 @@ import pytest
 from support.toy_engine import END, PAIR, START, ToyTemplate, ToyTokenizer
 from tinyllm_chat.chat.backend import PromptMessage
 from tinyllm_chat.chat.prompt import PromptBuilder
-from tinyllm_engine.errors import TemplateError
+
+FIRST = [START, *b"user\nhi", END, 10, START, *b"assistant\n"]
 
 
 def user(content: str, id: str = "u1") -> PromptMessage:
     return PromptMessage(id, "user", content)
 
 
-def builder(template: Any = None, **options: Any) -> PromptBuilder:
-    tokenizer = ToyTokenizer()
-    return PromptBuilder(tokenizer, template or ToyTemplate(tokenizer, **options), "print", TemplateError)
-
-
 def answered(content: str, ids: Sequence[int], fingerprint: str = "print") -> PromptMessage:
     return PromptMessage("a", "assistant", content, tuple(ids), fingerprint)
 
 
-def plain_ids(*messages: PromptMessage) -> list[int]:
-    contents = [{"role": message.role, "content": message.content} for message in messages]
-    return ToyTemplate(ToyTokenizer()).render(contents)
+def builder(template: Any = None) -> PromptBuilder:
+    tokenizer = ToyTokenizer()
+    return PromptBuilder(tokenizer, template or ToyTemplate(tokenizer), "print")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        answered("hello", [PAIR, *b"llo"], "another"),  # another model's
-        answered("hello", [PAIR, *b"l"]),  # not what the text says
-        answered("hello", [PAIR, *b"llo", 5000]),  # not in the vocabulary
-        answered("hello", [-1, *b"ello"]),
-        PromptMessage("a", "assistant", "hello"),
-    ],
-)
+def completion() -> PromptBuilder:
+    return PromptBuilder(ToyTokenizer(), None, "print")
+
+
+def test_the_template_sees_the_messages() -> None:
+    template = ToyTemplate(ToyTokenizer())
+    prompt = builder(template).build([PromptMessage("s", "system", "be brief"), user("hi")])
+    assert template.seen == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    assert prompt.ids == [START, *b"system\nbe brief", END, 10, *FIRST]
+
+
+def test_recorded_ids_take_the_place_of_the_text() -> None:
+    prompt = builder().build([user("hi"), answered("hello", [PAIR, *b"llo"]), user("more", "u2")])
+    rest = [END, 10, START, *b"user\nmore", END, 10, START, *b"assistant\n"]
+    assert prompt.ids == [*FIRST, PAIR, *b"llo", *rest]
+
+
+NOT_USED = [
+    answered("hello", [PAIR, *b"llo"], "another"),  # another model's
+    answered("hello", [PAIR, *b"l"]),  # not what the text says
+    answered("hello", [PAIR, *b"llo", 5000]),  # not in the vocabulary
+    answered("hello", [-1, *b"ello"]),
+    answered("hello", [PAIR, *b"llo", END]),  # hides a control token
+    PromptMessage("a", "assistant", "hello"),
+]
+
+
+@pytest.mark.parametrize("answer", NOT_USED)
 def test_ids_that_do_not_fit_are_not_used(answer: PromptMessage) -> None:
-    messages = [user("hi"), answer, user("more", "u2")]
-    assert builder().build(messages).ids == plain_ids(*messages)
+    template = ToyTemplate(ToyTokenizer())
+    builder(template).build([user("hi"), answer, user("more", "u2")])
+    assert template.seen[1] == {"role": "assistant", "content": "hello"}
+    assert completion().build([user("hi"), answer]).ids == list(b"hihello")
 
 
-def test_a_template_that_trims_keeps_the_ids() -> None:
-    prompt = builder(trim=True).build([user("hi"), answered("hello\n", [PAIR, *b"llo\n"]), user("more", "u2")])
-    before = plain_ids(user("hi"))
-    assert prompt.ids[: len(before)] == before
-    assert prompt.ids[len(before) :] == [
-        PAIR,
-        *b"llo\n",
-        END,
-        10,
-        START,
-        *b"user\nmore",
-        END,
-        10,
-        START,
-        *b"assistant\n",
-    ]
+def test_an_answer_that_ends_inside_a_character_keeps_its_ids() -> None:
+    ids = [*b"caf", *"é".encode()[:1]]
+    assert builder().build([user("hi"), answered("caf\ufffd", ids)], continue_last=True).ids == [*FIRST, *ids]
 
 
-def test_text_after_the_end_of_the_turn_is_not_taken_for_the_answer() -> None:
-    """The line break behind <|im_end|> would complete the answer's text."""
-    prompt = builder(trim=True).build([user("hi"), answered("he\n", [PAIR, 10]), user("more", "u2")])
-    assert prompt.ids.count(END) == 3
+def test_continuing_ends_inside_the_last_message() -> None:
+    prompt = builder().build([user("hi"), answered("hel", [PAIR, *b"l"])], continue_last=True)
+    assert prompt.ids == [*FIRST, PAIR, *b"l"]
+    assert (prompt.segments[-1].message_id, prompt.segments[-1].tokens) == ("a", 2)
 
 
-def test_a_template_that_forgets_is_left_alone() -> None:
-    class Forgetful(ToyTemplate):
-        """Shows only the last message."""
-
-        def render(self, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> list[int]:
-            return super().render(messages[-1:], add_generation_prompt)
-
+def test_every_token_belongs_to_a_message() -> None:
     messages = [user("hi"), answered("hello", [PAIR, *b"llo"]), user("more", "u2")]
-    prompt = builder(Forgetful(ToyTokenizer())).build(messages)
-    assert prompt.ids == plain_ids(messages[-1])
+    prompt = builder().build(messages)
+    counts = {message.id: 0 for message in messages}
+    for segment in prompt.segments:
+        counts[segment.message_id] += segment.tokens
+    end, header, answer_header = 2, len(b"user\n") + 1, len(b"assistant\n") + 1
+    assert counts == {
+        "u1": header + 2 + end + answer_header,
+        "a": 4 + end + header,
+        "u2": 4 + end + answer_header,
+    }
     assert sum(segment.tokens for segment in prompt.segments) == len(prompt.ids)
 
 
-def test_a_long_chat_renders_only_what_is_new() -> None:
+def test_what_had_to_be_changed_is_told_once() -> None:
     template = ToyTemplate(ToyTokenizer())
+    template.notes = ("no system message",)
     prompts = builder(template)
-    messages = [user("0")]
-    for number in range(20):
-        before = len(template.rendered)
-        prompt = prompts.build(messages)
-        assert len(template.rendered) - before <= 2
-        assert sum(segment.tokens for segment in prompt.segments) == len(prompt.ids)
-        answer = PromptMessage(f"a{number}", "assistant", "hey", (PAIR, *b"y"), "print")
-        assert prompts.build([*messages, answer], continue_last=True).ids == [*prompt.ids, PAIR, *b"y"]
-        messages += [answer, user(str(number), f"u{number}")]
-    assert prompts.build(messages).ids.count(PAIR) == 20
-    assert builder().build(messages) == prompts.build(messages)  # a chat that was just loaded
+    assert prompts.build([user("hi")]).notes == ["no system message"]
+    template.notes = ("no system message", "turns were joined")
+    assert prompts.build([user("hi")]).notes == ["turns were joined"]
+    assert prompts.build([user("hi")]).notes == []
 
 
-def test_an_empty_answer_in_the_path_is_rendered_as_it_is() -> None:
-    messages = [user("hi"), PromptMessage("a", "assistant", ""), user("more", "u2")]
-    assert builder().build(messages).ids == plain_ids(*messages)
+def test_without_a_template_messages_follow_each_other_as_text() -> None:
+    messages = [user("Oh "), answered("hey", [PAIR, *b"y"]), user("more", "u2")]
+    prompt = completion().build(messages)
+    assert prompt.ids == [*b"Oh ", PAIR, *b"y", *b"\nmore"]
+    assert [segment.tokens for segment in prompt.segments] == [3, 2, 5]

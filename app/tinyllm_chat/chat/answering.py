@@ -18,6 +18,7 @@ from tinyllm_chat.chat.events import (
     CacheSegment,
     CacheState,
     Event,
+    Notice,
     ReadingPrompt,
     TextDelta,
 )
@@ -72,6 +73,8 @@ class Answer:
             emit(AnswerFinished(self.message_id, "cancelled"))
             return
         prompt = prompts.build(self._messages, continue_last=self._continue_last)
+        for note in prompt.notes:
+            emit(Notice(note, "information"))
         with self._lock:
             asked = self._sampling.get("seed", -1)
             self._sampling["seed"] = self.seed = asked if asked >= 0 else secrets.randbits(32)

@@ -21,7 +21,6 @@ class EngineApi:
     Token: type[Any]
     Finished: type[Any]
     EngineError: type[Exception]
-    TemplateError: type[Exception]
 
 
 def load_engine() -> EngineApi:
@@ -39,5 +38,4 @@ def load_engine() -> EngineApi:
         Token=generation.Token,
         Finished=generation.Finished,
         EngineError=errors.EngineError,
-        TemplateError=errors.TemplateError,
     )

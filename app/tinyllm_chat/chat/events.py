@@ -1,8 +1,8 @@
 """What a backend reports while it opens a model and answers: small frozen values that cross threads.
 
 Order of one model: ModelLoading*, then ModelReady or ModelFailed. Order of one answer: AnswerStarted,
-ReadingPrompt*, TextDelta*, then AnswerFinished or AnswerFailed. CacheState may come at any time. PathChanged and Notice
-come from the session itself.
+ReadingPrompt*, TextDelta*, then AnswerFinished or AnswerFailed. CacheState and Notice may come at any time. PathChanged
+comes from the session itself.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class PathChanged:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One line that the user should see, such as a transcript that could not be written."""
+    """One line that the user should see: a transcript that could not be written, messages that had to be rearranged."""
 
     message: str
     severity: str = "warning"  # information, warning, error

@@ -147,7 +147,7 @@ class LocalBackend:
             return
         opened = self._opened
         tokenizer = opened.model.tokenizer
-        self._prompts = PromptBuilder(tokenizer, opened.template, opened.info.fingerprint, self._engine.TemplateError)
+        self._prompts = PromptBuilder(tokenizer, opened.template, opened.info.fingerprint)
         if self._wanted is order:
             self._drafts = DraftCounter(lambda text: len(tokenizer.encode(text, add_bos=False)))
         log.info("opened %s in %.2f s: %s", order.path, time.monotonic() - started, opened.info)
