@@ -20,6 +20,8 @@ from tinyllm_chat.cli.program import program
 from tinyllm_chat.cli.text import one_line, printable, size
 from tinyllm_chat.cli.verbs import VERBS
 
+GOLDEN = Path(__file__).parents[1] / "golden"
+
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -464,14 +466,22 @@ def test_inspect_prints_no_control_characters_and_valid_json(tmp_path: Path) -> 
     assert report["metadata"]["x.nan"] is None
 
 
-def test_inspect_compiles_nothing(tiny: Path) -> None:
+def test_inspect_names_a_tensor_type_that_cannot_be_computed_with() -> None:
+    report = json.loads(run("inspect", GOLDEN / "quants" / "llama-IQ1_S.gguf", "--json").stdout)
+    assert any("IQ1_S" in problem for problem in report["problems"])
+    assert report["types"]["IQ1_S"]["tensors"] > 0
+
+
+def test_inspect_needs_no_compiler(tiny: Path) -> None:
     source = (
-        "import sys; from tinyllm_chat.cli.program import program\n"
-        f"program(['inspect', {str(tiny)!r}], standalone_mode=False)\n"
-        "print('numba' in sys.modules)"
+        "import sys\n"
+        "sys.modules['numba'] = sys.modules['llvmlite'] = None\n"
+        "from tinyllm_chat.cli.program import program\n"
+        f"program(['inspect', {str(tiny)!r}])"
     )
     ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=True)
-    assert ran.stdout.splitlines()[-1] == "False"
+    assert "KV cache" in ran.stdout
+    assert "the compiler is missing" in ran.stdout
 
 
 def test_bench_json(tiny: Path) -> None:

@@ -32,7 +32,7 @@ def test_engine_loads_no_screen_and_no_chat() -> None:
         "    importlib.import_module(module.name)"
     )
     assert "tinyllm_engine.gguf" in loaded
-    assert not loaded & {"textual", "rich", "click", "tinyllm_chat", "platformdirs"}
+    assert not loaded & {"textual", "rich", "click", "tinyllm_chat"}
 
 
 def test_engine_import_alone_loads_no_compiler() -> None:

@@ -1,4 +1,4 @@
-"""`tinyllm-chat inspect`: what is in a model file, what it needs, and whether it will run. Compiles nothing."""
+"""`tinyllm-chat inspect`: what is in a model file, what it needs, and whether it will run. Compiles no kernel."""
 
 from __future__ import annotations
 
@@ -99,9 +99,31 @@ def _problems(model: Model) -> tuple[list[str], list[str]]:
     if problems:
         return problems, []
     notes = list(model.tokenizer.notes)
+    try:
+        problems += _types_without_kernel(model)
+    except ImportError as error:
+        notes.append(f"whether its tensor types can be computed with is not known, the compiler is missing: {error}")
     if model.chat_template is None:
         notes.append("there is no chat template: the model continues text instead of answering it")
-    return [], notes
+    return problems, notes
+
+
+def _types_without_kernel(model: Model) -> list[str]:
+    """What says so of each tensor type that the model multiplies with and the engine cannot."""
+    from tinyllm_engine.errors import UnsupportedModelError
+    from tinyllm_engine.kernels import embed, matmul, matvec
+    from tinyllm_engine.recorder import kernel_for
+
+    problems: dict[str, str] = {}
+    for tensor in model.tensors.values():
+        if len(tensor.dims) < 2 or tensor.type.name in problems:
+            continue
+        for module in (embed,) if tensor.name.startswith("token_embd.") else (matvec, matmul):
+            try:
+                kernel_for(module, tensor)
+            except UnsupportedModelError as error:
+                problems[tensor.type.name] = str(error)
+    return list(problems.values())
 
 
 def _memory(model: Model, context_length: int | None, cache_type: str) -> Memory | None:

@@ -1,0 +1,67 @@
+"""Draws assets/screenshot.svg: the real screen with a real model, in the middle of an answer.
+
+python scripts/screenshot.py smollm2
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+
+from tinyllm_chat.chat.local_backend import LocalBackend
+from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.session import Session
+from tinyllm_chat.chat.settings import COMMAND_LINE, Settings
+from tinyllm_chat.chat.transcript import TranscriptStore
+from tinyllm_chat.cli.models import model_path
+from tinyllm_chat.tui.app import TinyLLMChatApp
+
+PICTURE = Path(__file__).parents[1] / "assets" / "screenshot.svg"
+SIZE = (112, 32)
+QUESTION = "What is gravity? Give a short answer and a list of three facts."
+SEED = 3
+LEAST_CHARACTERS = 420  # of the answer when the picture is taken
+SECONDS = 120.0
+
+
+async def draw(model: Path) -> str:
+    """The screen as SVG."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings().with_layer(COMMAND_LINE, {"seed": SEED})
+        session = Session(LocalBackend(), TranscriptStore(Path(folder)), settings)
+        app = TinyLLMChatApp(session, model=str(model))
+        try:
+            async with asyncio.timeout(SECONDS), app.run_test(size=SIZE) as pilot:
+                while session.model is None:
+                    await pilot.pause(0.1)
+                await pilot.press(*QUESTION, "enter")
+                while not (session.conversation.path() and answer_length(session) >= LEAST_CHARACTERS):
+                    await pilot.pause(0.02)
+                await pilot.press("alt+up")
+                await pilot.pause(0.3)
+                return app.export_screenshot(title="tinyllm-chat smollm2")
+        finally:
+            session.close()
+
+
+def answer_length(session: Session) -> int:
+    leaf = session.conversation.leaf
+    if leaf is None or leaf.role != "assistant":
+        return 0
+    if not session.busy:
+        return LEAST_CHARACTERS  # it is a short one
+    return len(leaf.content)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("model", help="a GGUF file or a name")
+    picture = asyncio.run(draw(model_path(arguments.parse_args().model, Paths.default())))
+    PICTURE.write_text(picture, encoding="utf-8")
+    print(PICTURE)
+
+
+if __name__ == "__main__":
+    main()
