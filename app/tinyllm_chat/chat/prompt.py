@@ -61,13 +61,28 @@ class PromptBuilder:
         return Prompt(ids, segments, notes)
 
     def _for_template(self, message: PromptMessage) -> dict[str, Any]:
+        """The template itself makes sure that the ids say what the content says."""
         fields: dict[str, Any] = {"role": message.role, "content": message.content}
-        if (ids := self._own_ids(message)) is not None:
-            fields["ids"] = ids
+        if message.ids is not None and message.fingerprint == self._fingerprint:
+            fields["ids"] = list(message.ids)
         return fields
 
-    def _own_ids(self, message: PromptMessage) -> list[int] | None:
-        """The recorded ids of a message if this model wrote them and they say what `content` says, hiding nothing."""
+    def _completion(self, messages: Sequence[PromptMessage]) -> Prompt:
+        """One text: an answer continues the message before it, everything else begins a line."""
+        ids: list[int] = []
+        segments = []
+        for index, message in enumerate(messages):
+            own = self._recorded_ids(message)
+            if own is None:
+                begins_line = index > 0 and message.role != "assistant"
+                text = ("\n" if begins_line else "") + message.content
+                own = self._tokenizer.encode(text, add_bos=None if index == 0 else False)
+            ids += own
+            segments.append(Segment(message.id, message.role, len(own)))
+        return Prompt(ids, segments, [])
+
+    def _recorded_ids(self, message: PromptMessage) -> list[int] | None:
+        """The ids of a message if this model wrote them and they say what `content` says, hiding nothing."""
         if message.ids is None or message.fingerprint != self._fingerprint:
             return None
         ids = list(message.ids)
@@ -76,17 +91,3 @@ class PromptBuilder:
         pieces = [self._tokenizer.piece(id) for id in ids]  # of a control token: nothing
         said = b"".join(pieces).decode("utf-8", "replace")
         return ids if all(pieces) and said == message.content else None
-
-    def _completion(self, messages: Sequence[PromptMessage]) -> Prompt:
-        """One text: an answer continues the message before it, everything else begins a line."""
-        ids: list[int] = []
-        segments = []
-        for index, message in enumerate(messages):
-            own = self._own_ids(message)
-            if own is None:
-                begins_line = index > 0 and message.role != "assistant"
-                text = ("\n" if begins_line else "") + message.content
-                own = self._tokenizer.encode(text, add_bos=None if index == 0 else False)
-            ids += own
-            segments.append(Segment(message.id, message.role, len(own)))
-        return Prompt(ids, segments, [])
