@@ -1,0 +1,265 @@
+"""ChatTemplate: messages to the ids that the model was trained to see; what a message says never controls anything."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from jinja2 import TemplateSyntaxError
+
+from tinyllm_engine.chat_template.environment import ChatEnvironment, RaisedByTemplate
+from tinyllm_engine.chat_template.limits import MAX_SOURCE, LimitError, Limits
+from tinyllm_engine.chat_template.marked_text import (
+    OUTSIDE,
+    TEMPLATE,
+    MarkedText,
+    message_index,
+    message_mark,
+    plain,
+)
+from tinyllm_engine.chat_template.messages import Message, marked, marked_messages, merge_system, merge_turns
+from tinyllm_engine.errors import TemplateError
+from tinyllm_engine.gguf_header import shown
+from tinyllm_engine.tokenizer import Tokenizer, TokenType
+
+_KEY = "tokenizer.chat_template"
+_NO_SYSTEM = "the model's template takes no system message: its text was put in front of the first user message"
+_ALTERNATING = "the model's template wants turns to alternate: messages of the same role in a row were joined"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Ids in a row that belong to one message, by its index, or, with None, to the template."""
+
+    ids: tuple[int, ...]
+    message_index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """text: as rendered, each character with its origin
+
+    segments: the same in ids, BOS included; every message has one at most, or several where the template repeats it
+    notes: what had to be changed about the messages
+    """
+
+    text: MarkedText
+    segments: tuple[Segment, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ids(self) -> list[int]:
+        return [id for segment in self.segments for id in segment.ids]
+
+
+class ChatTemplate:
+    """The template of a file, with the tokenizer of the same file.
+
+    Messages are mappings with `role` and `content`, and whatever else the template knows. Control, unknown and
+    user-defined tokens come from the template's own text only; white space excepted, nothing that a message or a
+    variable says becomes one.
+
+    A message may also have `ids`: those that the model answered with. They stand in the prompt in place of its content,
+    provided that they spell just that, hide no control token, and the template leaves the content as it is.
+    """
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer, path: str = "") -> ChatTemplate | None:
+        """None for a file without a template; TemplateError for one that cannot be compiled."""
+        source = metadata.get(_KEY)
+        if source is None or source == "":
+            return None
+        where = f"{shown(str(path), 200)}: " if path else ""
+        if not isinstance(source, str):
+            raise TemplateError(f"{where}{_KEY}: expected a string, found {type(source).__name__}")
+        return cls(source, tokenizer, where)
+
+    def __init__(self, source: str, tokenizer: Tokenizer, where: str = "") -> None:
+        self._where = where
+        self._tokenizer = tokenizer
+        self._special_texts = {
+            f"{role}_token": "" if id is None else tokenizer.token_text(id)
+            for role in ("bos", "eos", "unk", "pad", "sep", "mask")
+            for id in [getattr(tokenizer, f"{role}_id")]
+        }
+        self._lock = threading.Lock()  # the limits are those of one rendering
+        self._environment = ChatEnvironment()
+        if len(source) > MAX_SOURCE:
+            raise TemplateError(f"{where}{_KEY}: expected at most {MAX_SOURCE} characters, found {len(source)}")
+        try:
+            self._template = self._environment.from_string(source)
+        except TemplateSyntaxError as error:
+            raise TemplateError(f"{where}{_KEY}, line {error.lineno}: {_line(error)}") from error
+        except Exception as error:  # of Jinja or of Python's compiler, at what Jinja made
+            raise TemplateError(f"{where}{_KEY}: {type(error).__name__}: {_line(error)}") from error
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
+    ) -> list[int]:
+        """The ids of a conversation; see `prompt`."""
+        return self.prompt(messages, add_generation_prompt, **variables).ids
+
+    def render_segments(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
+    ) -> list[Segment]:
+        """The same ids, told apart by message; see `prompt`."""
+        return list(self.prompt(messages, add_generation_prompt, **variables).segments)
+
+    def render_marked(
+        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
+    ) -> MarkedText:
+        """The text, each character with its origin; see `prompt`."""
+        return self.prompt(messages, add_generation_prompt, **variables).text
+
+    def prompt(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        **variables: Any,
+    ) -> Prompt:
+        """All there is to know about a rendered conversation.
+
+        add_generation_prompt: end where the model is to answer
+        continue_final_message: the last message is an unfinished answer; end within it
+        variables: what the template may know besides, e.g. tools
+
+        Where the template refuses a system message or turns that do not alternate, or leaves a system message out,
+        they are merged and a note says so. TemplateError if it fails all the same, with the template's own message.
+        """
+        checked = marked_messages(messages)
+        unfinished = checked.pop() if continue_final_message and checked else None
+        known = {
+            "tools": None,
+            "documents": None,
+            **self._special_texts,
+            **marked(variables, OUTSIDE),
+            "add_generation_prompt": add_generation_prompt or unfinished is not None,
+        }
+        with self._lock:
+            text, notes = self._render_somehow(checked, known)
+        if unfinished is not None:
+            text = text + (unfinished.get("content") or "")
+        return Prompt(text, self._segments(text, messages), notes)
+
+    def _render_somehow(self, messages: list[Message], known: dict[str, Any]) -> tuple[MarkedText, tuple[str, ...]]:
+        """The messages as they are or, if the template does not take them so, rearranged; and what was done."""
+        first: MarkedText | None = None
+        refusal: RaisedByTemplate | None = None
+        for arranged, notes in _arrangements(messages):
+            try:
+                text = self._render(arranged, known)
+            except RaisedByTemplate as error:
+                refusal = refusal or error
+                continue
+            if _has_system_text(text, messages):
+                return text, notes
+            first = text if first is None else first
+        if first is None:
+            raise TemplateError(f"{self._where}the chat template says: {_line(refusal)}") from refusal
+        return first, ()
+
+    def _render(self, messages: list[Message], known: dict[str, Any]) -> MarkedText:
+        self._environment.limits = Limits()
+        try:
+            return MarkedText(self._template.render(**known, messages=messages))
+        except RaisedByTemplate:
+            raise
+        except LimitError as error:
+            raise TemplateError(f"{self._where}the chat template was stopped: {error}") from error
+        except Exception as error:  # whatever can go wrong in a program that came with a file
+            raise TemplateError(f"{self._where}the chat template failed{_at_line(error)}: {_line(error)}") from error
+
+    def _segments(self, text: MarkedText, messages: Sequence[Mapping[str, Any]]) -> tuple[Segment, ...]:
+        ids, marks = self._encode(text, messages)
+        bos = self._tokenizer.bos_id
+        if self._tokenizer.add_bos and bos is not None and ids[:1] != [bos]:  # the template may have written it
+            ids, marks = [bos, *ids], TEMPLATE + marks
+        segments = []
+        start = 0
+        for index, run in groupby(map(message_index, marks)):
+            stop = start + len(list(run))
+            segments.append(Segment(tuple(ids[start:stop]), index))
+            start = stop
+        return tuple(segments)
+
+    def _encode(self, text: MarkedText, messages: Sequence[Mapping[str, Any]]) -> tuple[list[int], str]:
+        """Ids and the mark of each; recorded answers stand in place of their text."""
+        ids: list[int] = []
+        marks = ""
+        start = 0
+        for splice_start, splice_stop, recorded in self._splices(text, messages):
+            part, part_marks = self._tokenizer.encode_marked(
+                plain(text[start:splice_start]), text.marks[start:splice_start], after_special=start == 0
+            )
+            ids += [*part, *recorded]
+            marks += part_marks + text.marks[splice_start] * len(recorded)
+            start = splice_stop
+        part, part_marks = self._tokenizer.encode_marked(plain(text[start:]), text.marks[start:], start == 0)
+        return ids + part, marks + part_marks
+
+    def _splices(self, text: MarkedText, messages: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, list[int]]]:
+        """Where recorded ids go: start, stop, ids; in order of the text."""
+        splices = []
+        for index, message in enumerate(messages):
+            recorded, content = message.get("ids"), message.get("content")
+            if not recorded or not content or not self._spells(recorded, content):
+                continue
+            mark = re.escape(message_mark(index))
+            runs = [run.span() for run in re.finditer(f"{mark}+", text.marks)]
+            if len(runs) == 1 and plain(text[slice(*runs[0])]) == content:
+                splices.append((*runs[0], list(recorded)))
+        return sorted(splices)
+
+    def _spells(self, ids: Sequence[int], content: Any) -> bool:
+        """Are these ids of this vocabulary, none hidden and none an end, that come to just this text?"""
+        tokenizer = self._tokenizer
+        if not all(type(id) is int and 0 <= id < tokenizer.vocab_size for id in ids):
+            return False
+        hidden = (TokenType.CONTROL, TokenType.UNKNOWN)
+        if any(id in tokenizer.eog_ids or tokenizer.token_type(id) in hidden for id in ids):
+            return False
+        return b"".join(map(tokenizer.piece, ids)).decode("utf-8", "replace") == content
+
+
+def _arrangements(messages: list[Message]) -> Iterator[tuple[list[Message], tuple[str, ...]]]:
+    """Ways to put the same messages, the next for a template that does not take the one before; with notes."""
+    yield messages, ()
+    without_system = merge_system(messages)
+    if without_system != messages:
+        yield without_system, (_NO_SYSTEM,)
+    alternating = merge_turns(messages)
+    if alternating != messages:
+        yield alternating, (_ALTERNATING,)
+    both = merge_turns(without_system)
+    if both not in (without_system, alternating):
+        yield both, (_NO_SYSTEM, _ALTERNATING)
+
+
+def _has_system_text(text: MarkedText, messages: list[Message]) -> bool:
+    """No system message was left out."""
+    return all(
+        message_mark(index) in text.marks
+        for index, message in enumerate(messages)
+        if message["role"] == "system" and isinstance(message.get("content"), str) and message["content"].strip()
+    )
+
+
+def _line(error: object) -> str:
+    """Its message on one line, safe to print."""
+    return shown(" ".join(str(error).split()), 300) or type(error).__name__
+
+
+def _at_line(error: BaseException) -> str:
+    """The line of the template, as far as known: Jinja makes the traceback speak of it."""
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<template>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if line is None else f" in line {line}"
