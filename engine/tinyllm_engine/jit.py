@@ -91,10 +91,11 @@ def remove_old_folders() -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# Code that kernels are made of: inlined into each kernel that calls it. No fast-math: a sum has the same bits in every
+# Code that kernels are made of. No fast-math: a sum has the same bits in every
 # kernel that computes it in the same order, so decode and prefill agree exactly.
-native = njit(nogil=True, error_model="numpy")
-inlined = njit(nogil=True, error_model="numpy", forceinline=True)
+_LEAN = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+native = njit(**_LEAN)  # called: compiled once for all its callers
+inlined = njit(**_LEAN, forceinline=True)  # small, or in an inner loop
 
 
 class Compiled:

@@ -74,7 +74,7 @@ def scratch_floats(heads: int, kv_heads: int, k_size: int, v_size: int) -> int:
     return PAGE * (k_size + v_size) + 4 * PAGE + 2 * queries * (v_size + 2) + 64
 
 
-@inlined
+@native
 def scores4(q0, q1, q2, q3, keys, size, scale, load8, element_bytes, scores):
     """scores[t][key] = scale * q_t . k for 4 queries and the 64 keys of a page."""
     factor = splat_f32x8(scale)
@@ -103,7 +103,7 @@ def scores4(q0, q1, q2, q3, keys, size, scale, load8, element_bytes, scores):
         store(out + 12 * PAGE + 32, mul(d1, factor))
 
 
-@inlined
+@native
 def scores1(q, keys, size, scale, load8, element_bytes, scores):
     """The same for one query."""
     factor = splat_f32x8(scale)
@@ -166,7 +166,7 @@ def merge_values(out, values, keep, take):
     store(out, fma(values, splat_f32x8(take), mul(load_f32x8(out), splat_f32x8(keep))))
 
 
-@inlined
+@native
 def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, out, stride):
     """Adds a page's weighted values to 4 queries; f_t are their factors, their sums lie `stride` bytes apart."""
     for i in range(0, size, 16):
@@ -194,7 +194,7 @@ def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, o
         merge_values(o + 3 * stride + 32, d1, f3[0], f3[1])
 
 
-@inlined
+@native
 def values1(weights, values, keys, size, load8, element_bytes, factors, out):
     """The same for one query."""
     for i in range(0, size, 16):

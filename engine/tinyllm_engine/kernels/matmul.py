@@ -72,7 +72,7 @@ def store_halves(panel, lane, part, scale, minimum, bias):
     store_group(panel, lane, 2 * part + 1, as_f32(second_half(scale)), as_f32(second_half(minimum)), bias)
 
 
-@inlined
+@native
 def pack_panel(panel, weights, row_bytes, rows, first_part, parts, unpack, bias, store_scales, block_bytes, in_block):
     """Unpacks `parts` parts of `rows` stored rows into the panel; missing rows repeat the last one."""
     for lane in range(LANES):
@@ -146,7 +146,7 @@ def without_offset(acc, offsets, sums):
     return acc
 
 
-@inlined
+@native
 def tile(panel, parts, codes, stride, scales, sums, sum_stride, groups, products_of, offset_of):
     """4 activation rows by LANES weight rows over all parts of a panel.
 
@@ -194,7 +194,7 @@ def put(a, address, row, token, value, is_first):
     store(a.out + at, value)
 
 
-@inlined
+@native
 def put_some(a, tile_memory, row, count, token, value, is_first):
     """The same for a panel of which only `count` rows exist."""
     store(tile_memory, value)
@@ -211,7 +211,7 @@ def put_some(a, tile_memory, row, count, token, value, is_first):
         store_f32(a.out + at, result)
 
 
-@inlined
+@native
 def put_tile(a, tile_memory, row, token, tokens, values, is_first):
     """Writes the results of up to 4 activation rows (those past `tokens` were padding)."""
     count = min(LANES, a.rows - row)
@@ -289,7 +289,7 @@ def pack_floats(panel, weights, row_bytes, rows, first, columns, load8, element_
             transpose_store(panel + 4 * (k * LANES + lane), 4 * LANES, load8(row + k * element_bytes))
 
 
-@inlined
+@native
 def tile_floats(panel, columns, x, stride):
     a0, a1, a2, a3 = zero_f32w(), zero_f32w(), zero_f32w(), zero_f32w()
     x1 = x + 4 * stride
