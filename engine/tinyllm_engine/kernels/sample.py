@@ -12,18 +12,26 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.np.numpy_support import from_dtype
 from numpy.typing import NDArray
 
-from tinyllm_engine.jit import CACHE_FOLDER
-from tinyllm_engine.sampling import F32_MAX, GREEDY_BELOW, Sampler, SamplingParams, SharedSampling, non_finite
+from tinyllm_engine.jit import compiled, native
+from tinyllm_engine.sampling import (
+    F32_MAX,
+    GREEDY_BELOW,
+    SHARED_DTYPE,
+    Sampler,
+    SamplingParams,
+    SharedSampling,
+    non_finite,
+)
 
 BLOCK = 64  # scores under one peak
 HEAD = 256  # candidates that top-p without top-k tries first
 F32, I32, U64 = np.float32, np.int32, np.uint64
 HIGHEST_32 = F32(F32_MAX)
 
-native = njit(nogil=True, error_model="numpy")
 # The sums and maxima over the vocabulary may take any order, so that they become vectors.
 vectors = njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 fused = njit(nogil=True, error_model="numpy", fastmath={"contract"})
@@ -63,7 +71,7 @@ class NativeSampler(Sampler):
         if self._scratch.scores.size != logits.size:
             self._scratch = new_scratch(logits.size)
         last_n = self.shared.params.repeat_last_n
-        recent = np.asarray(tokens[-last_n:] if last_n > 0 else tokens, np.int32)
+        recent = np.asarray(tokens if last_n < 0 else tokens[max(0, len(tokens) - last_n) :], np.int32)
         seed, index = U64(self.seed), U64(self.drawn)
         choice, logprob = sample(np.ascontiguousarray(logits), self.shared.record, seed, index, recent, self._scratch)
         if choice < 0:
@@ -72,7 +80,12 @@ class NativeSampler(Sampler):
         return choice, logprob
 
 
-@njit(nogil=True, error_model="numpy", cache=CACHE_FOLDER is not None)
+SCRATCH = types.NamedTuple([from_dtype(array.dtype)[::1] for array in new_scratch(0)], Scratch)
+ANSWER = types.Tuple([types.int64, types.float64])
+SHARED = types.Array(from_dtype(SHARED_DTYPE), 1, "C")
+
+
+@compiled(ANSWER(types.float32[::1], SHARED, types.uint64, types.uint64, types.int32[::1], SCRATCH))
 def sample(logits, shared, seed, index, recent, scratch):
     """Returns (id, log of its probability before penalties, crops and temperature), or (-bad, 0.0).
 
