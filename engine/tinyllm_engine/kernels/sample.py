@@ -31,11 +31,12 @@ BLOCK = 64  # scores under one peak
 HEAD = 256  # candidates that top-p without top-k tries first
 F32, I32, U64 = np.float32, np.int32, np.uint64
 HIGHEST_32 = F32(F32_MAX)
+LEAN: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
-# The sums and maxima over the vocabulary may take any order, so that they become vectors.
-vectors = njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-fused = njit(nogil=True, error_model="numpy", fastmath={"contract"})
-finite_vectors = njit(nogil=True, error_model="numpy", fastmath={"nnan", "nsz"})
+# Sums and maxima over the vocabulary may take any order, so that they become vectors.
+vectors = njit(**LEAN, fastmath={"reassoc", "contract", "nsz"})
+fused = njit(**LEAN, fastmath={"contract"})
+finite_vectors = njit(**LEAN, fastmath={"nnan", "nsz"})
 
 
 class Scratch(NamedTuple):
