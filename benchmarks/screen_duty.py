@@ -186,7 +186,9 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(figures))
         return
-    print(f"{arguments.size}, {arguments.turns} earlier turns, {arguments.rate:g} tokens/s for {figures['seconds']:.1f} s")
+    print(
+        f"{arguments.size}, {arguments.turns} earlier turns, {arguments.rate:g} tokens/s for {figures['seconds']:.1f} s"
+    )
     print(f"screen thread  {100 * figures['screen_thread']:5.1f} % of a core")
     print(f"whole process  {100 * figures['process']:5.1f} %")
     print(f"idle           {100 * figures['idle']:5.1f} %")

@@ -6,11 +6,13 @@ Key bindings, hints, command palette, slash commands and the help screen are all
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tinyllm_chat.chat.conversation import Conversation
-from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, SettingsError
+from tinyllm_chat.chat.errors import SettingsError
+from tinyllm_chat.chat.settings import SAMPLING_NAMES, parse
 from tinyllm_chat.tui.registry import PROGRAM, SAMPLING, VIEW, Commands, action, actions_of
 from tinyllm_chat.tui.text import label, sampling_value
 
@@ -24,8 +26,9 @@ _ALIASES = {"temp": "temperature"}
 class Actions:
     """The handlers. Errors of the chat layer pass through: whoever runs an action shows them."""
 
-    def __init__(self, app: TinyLLMChatApp) -> None:
+    def __init__(self, app: TinyLLMChatApp, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
+        self._clock = clock
         self._session = app.session
         self._quit_until = 0.0
 
@@ -184,10 +187,10 @@ class Actions:
             prompt.take()
         elif self._session.busy or self._session.queued:
             self.stop()
-        elif time.monotonic() < self._quit_until:
+        elif self._clock() < self._quit_until:
             self._app.exit()
         else:
-            self._quit_until = time.monotonic() + QUIT_SECONDS
+            self._quit_until = self._clock() + QUIT_SECONDS
             self._app.say("Ctrl+C again quits", seconds=QUIT_SECONDS)
 
     @action("Quit, when the input is empty", keys="ctrl+d", group=PROGRAM)
@@ -221,17 +224,8 @@ class Actions:
         if not text:
             self._app.say(f"{label(name)} is {sampling_value(self._session.sampling[name].value)}")
             return
-        self._session.set_sampling(name, _number(name, text))
+        self._session.set_sampling(name, parse(name, text))
         self._app.flash(name)
-
-
-def _number(name: str, text: str) -> Any:
-    kind = SCHEMA[name].type
-    try:
-        return kind(text)
-    except ValueError:
-        wanted = "a whole number" if kind is int else "a number"
-        raise SettingsError(f"{name} is {text!r}, expected {wanted}") from None
 
 
 ACTIONS = actions_of(Actions)

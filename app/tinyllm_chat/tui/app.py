@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -15,8 +14,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 from textual.timer import Timer
 
-from tinyllm_chat.chat.session import SessionError
-from tinyllm_chat.chat.settings import SettingsError
+from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.tui import themes
 from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
 from tinyllm_chat.tui.feed import Feed, variant_of
@@ -27,6 +25,7 @@ from tinyllm_chat.tui.registry import Action, UnknownCommand, bindings, is_comma
 from tinyllm_chat.tui.text import clean_line
 from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, TitleBar, VerticalRule, status
 from tinyllm_chat.tui.widgets.ground import Column, PlainScreen, Row
+from tinyllm_chat.tui.widgets.lines import CENTERED_FROM
 from tinyllm_chat.tui.widgets.pane import ChatPane
 from tinyllm_chat.tui.widgets.panels import Panels, Speed
 from tinyllm_chat.tui.widgets.progress import Progress
@@ -35,20 +34,16 @@ from tinyllm_chat.tui.widgets.suggestions import Suggestions
 
 if TYPE_CHECKING:
     from tinyllm_chat.chat.session import Session
-    from tinyllm_chat.tui.screens import ModelScreen
 
 PANEL_COLUMNS = 100  # a terminal this wide has room for the panels
 PANEL_WIDTH = 38  # as style.tcss has it
 TALL = 30  # rows from which there is room for empty ones
-ULTRA_WIDE = 190  # columns from which the chat stands in the middle
 TICK = 1 / 20  # seconds between two looks at what the backend did, while something is expected
 IDLE_TICK = 1.0
 FLASH_SECONDS = 0.7
 # Seconds after which a running thread hands the interpreter on. With Python's 5 ms the thread that calls the engine for
 # every token waits for the screen longer than a token takes.
 SWITCH_INTERVAL = 0.0005
-
-log = logging.getLogger(__name__)
 
 
 class TinyLLMChatApp(App[None]):
@@ -126,13 +121,14 @@ class TinyLLMChatApp(App[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height >= TALL, "-tall")
-        self.set_class(event.size.width >= ULTRA_WIDE, "-ultra")
         self._arrange(event.size.width)
 
     def _arrange(self, width: int) -> None:
         shown = self._panels_wanted and width >= PANEL_COLUMNS
         self._panels.display = self._panel_rule.display = shown
         self._top_rule.set_joint(width - PANEL_WIDTH if shown else None)
+        chat_width = width - PANEL_WIDTH if shown else width
+        self.set_class(chat_width >= CENTERED_FROM, "-centered")
         self.show_figures(self._speed)
 
     def toggle_panels(self) -> None:
@@ -243,14 +239,7 @@ class TinyLLMChatApp(App[None]):
             return
         from tinyllm_chat.tui.screens import ModelScreen
 
-        screen = ModelScreen()
-        self.push_screen(screen, self._model_chosen)
-        self.run_worker(partial(self._list_models, screen), thread=True, exit_on_error=False)
-
-    def _list_models(self, screen: ModelScreen) -> None:
-        assert self._models is not None
-        choices = self._models.choices()
-        self.call_from_thread(screen.show, choices)
+        self.push_screen(ModelScreen(self._models), self._model_chosen)
 
     def _model_chosen(self, choice: ModelChoice | None) -> None:
         if choice is None:
@@ -258,7 +247,7 @@ class TinyLLMChatApp(App[None]):
         if choice.path is not None:
             self.open_model(choice.path)
             return
-        self.feed.show_progress(Progress.of_loading(choice.name, "starting the download", 0, 0))
+        self.feed.show_progress(Progress.of_stage(f"{choice.name}: starting the download", 0, 0))
         self.run_worker(partial(self._fetch, choice.name), thread=True, exit_on_error=False)
 
     def _fetch(self, name: str) -> None:
@@ -266,13 +255,12 @@ class TinyLLMChatApp(App[None]):
         assert self._models is not None
 
         def progress(stage: str, done: int, total: int) -> None:
-            self.call_from_thread(self.feed.show_progress, Progress.of_loading(name, stage, done, total))
+            self.call_from_thread(self.feed.show_progress, Progress.of_stage(f"{name}: {stage}", done, total))
 
         try:
             path = self._models.fetch(name, progress)
-        except Exception as error:
-            log.warning("%s was not downloaded", name, exc_info=error)
-            self.call_from_thread(self._fetch_failed, str(error) or type(error).__name__)
+        except (ChatError, OSError) as error:
+            self.call_from_thread(self._fetch_failed, str(error))
         else:
             self.call_from_thread(self.open_model, path)
 
@@ -297,7 +285,7 @@ class TinyLLMChatApp(App[None]):
         """Runs an action and shows what is wrong; False if something was."""
         try:
             entry.run(self._actions, argument)
-        except (SettingsError, SessionError, OSError) as error:
+        except (ChatError, OSError) as error:
             self.say(str(error), "error")
             return False
         self.wake()
@@ -365,7 +353,7 @@ class TinyLLMChatApp(App[None]):
         event.stop()
         try:
             self.session.select_sibling(event.message_id, event.step)
-        except SessionError as error:
+        except ChatError as error:
             self.say(str(error), "warning")
         self.wake()
 
@@ -392,7 +380,7 @@ def run(
     warnings: Sequence[str] = (),
     log_file: Path | None = None,
 ) -> int:
-    """Shows the chat until the user leaves; returns the exit code. The session is closed."""
+    """Shows the chat until the user leaves; returns the exit code. The session stays the caller's to close."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
@@ -402,4 +390,3 @@ def run(
         return app.return_code or 0
     finally:
         sys.setswitchinterval(before)
-        session.close()

@@ -66,7 +66,7 @@ class Feed:
     def opening(self, path: str) -> None:
         """A model is being opened."""
         self._model_path = path
-        self.show_progress(Progress.of_loading(PurePath(path).name, "opening", 0, 0))
+        self.show_progress(Progress.of_stage("opening", 0, 0))
         self.show_titles()
 
     def tick(self) -> None:
@@ -74,10 +74,8 @@ class Feed:
         events = self._session.drain()
         for event in events:
             self._apply(event)
-        if events:
-            self._pane.show_queued(self._session.queued)
-        painted = [view.paint() for view in self._pane.views[-1:]]
-        if events or any(painted):
+        last = self._pane.views[-1:]
+        if any(view.paint() for view in last) or not all(isinstance(event, TextDelta | CacheState) for event in events):
             self._pane.update()
         self._app.show_note("↓ more below · Ctrl+End" if self._session.busy and not self._pane.following else "")
         now = self._clock()
@@ -98,8 +96,7 @@ class Feed:
             case PathChanged():
                 self.show_path()
             case ModelLoading():
-                name = PurePath(self._model_path).name
-                self.show_progress(Progress.of_loading(name, event.stage, event.done, event.total))
+                self.show_progress(Progress.of_stage(event.stage, event.done, event.total))
             case ModelReady():
                 self._model_ready(event.info)
             case ModelFailed():
@@ -129,6 +126,7 @@ class Feed:
             view.add_text(event.text)
             if event.sampling is not None:
                 view.show_state()
+                self._pane.update()
 
     def _answer_ended(self, event: AnswerFinished | AnswerFailed) -> None:
         if isinstance(event, AnswerFinished):
@@ -171,6 +169,7 @@ class Feed:
 
     def show_path(self) -> None:
         self._pane.show_path(self._session.conversation.path())
+        self._pane.show_queued(self._session.queued)
         self.show_titles()
 
     def show_titles(self) -> None:

@@ -20,10 +20,10 @@ class ModelSource(Protocol):
     """Where models come from."""
 
     def choices(self) -> Sequence[ModelChoice]:
-        """Models found here first, then the rest of the catalogue. Called on a worker thread."""
+        """Models found here first, then the rest of the catalogue. Called on a worker thread. Raises ChatError."""
 
     def fetch(self, name: str, progress: Callable[[str, int, int], None]) -> str:
         """Downloads a model and returns its path. Called on a worker thread.
 
-        `progress(stage, done, total)`, total 0 where it is not known. Raises an exception whose message is one line.
+        `progress(stage, done, total)`, total 0 where it is not known. Raises ChatError.
         """

@@ -15,13 +15,15 @@ from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from tinyllm_chat.tui.models import ModelChoice
+from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.tui.models import ModelChoice, ModelSource
 from tinyllm_chat.tui.registry import GROUPS, Action, key_name
 from tinyllm_chat.tui.text import clean_line
-from tinyllm_chat.tui.widgets.rows import ACCENT, GAP, MUTED, columns, lines, row
+from tinyllm_chat.tui.widgets.rows import ACCENT, GAP, MUTED, columns, lines
 
 HELP_COLUMN = 30  # cells for the keys and the slash command
-_CLOSING = [Binding("escape,ctrl+c", "dismiss_empty", "Close", show=False)]
+NAME_COLUMN = 48  # cells for the names of models, at most
+_CLOSING: list[BindingType] = [Binding("escape,ctrl+c", "dismiss_empty", "Close", show=False)]
 
 
 class HelpScreen(ModalScreen[None]):
@@ -77,8 +79,9 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = _CLOSING
 
-    def __init__(self) -> None:
+    def __init__(self, source: ModelSource) -> None:
         super().__init__()
+        self._source = source
         self._choices: Sequence[ModelChoice] = ()
 
     def compose(self) -> ComposeResult:
@@ -87,18 +90,35 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
             yield OptionList(markup=False)
             yield Static(Content.styled("looking for models …", MUTED), classes="foot")
 
-    def show(self, choices: Sequence[ModelChoice]) -> None:
+    def on_mount(self) -> None:
+        self.run_worker(self._list, thread=True)
+
+    def _list(self) -> None:
+        """On a worker thread: folders may be slow."""
+        try:
+            choices = self._source.choices()
+        except (ChatError, OSError) as error:
+            self.app.call_from_thread(self._fail, str(error))
+        else:
+            self.app.call_from_thread(self._show, choices)
+
+    def _fail(self, message: str) -> None:
+        self.query_one(".foot", Static).update(Content.styled(clean_line(message), "$error"))
+
+    def _show(self, choices: Sequence[ModelChoice]) -> None:
         self._choices = choices
         options = self.query_one(OptionList)
         options.clear_options()
-        width = max(20, options.scrollable_content_region.width - 2)
         here = [choice for choice in choices if choice.path is not None]
         if not here:
             options.add_option(Option(Content.styled("none on this machine yet", MUTED), disabled=True))
-        for index, choice in enumerate(choices):
+        names = [Content(clean_line(choice.name)) for choice in choices]
+        widest = min(NAME_COLUMN, max((name.cell_length for name in names), default=0))
+        for index, (choice, name) in enumerate(zip(choices, names, strict=True)):
             if choice.path is None and index == len(here):
                 options.add_option(Option(Content.styled("\nto download", MUTED), disabled=True))
-            text = row(Content(clean_line(choice.name)), Content.styled(clean_line(choice.detail), MUTED), width)
+            left = name.truncate(widest, ellipsis=True, pad=True)
+            text = Content.assemble(left, " " * GAP, (clean_line(choice.detail), MUTED))
             options.add_option(Option(text, id=str(index)))
         self.query_one(".foot", Static).update(
             Content.styled("Enter opens · Esc closes · tinyllm-chat FILE.gguf opens any file", MUTED)

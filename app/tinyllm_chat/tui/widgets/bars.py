@@ -86,7 +86,7 @@ class Rule(Widget):
         line = "─" * width
         if self._joint is not None and 0 <= self._joint < width:
             line = line[: self._joint] + "┬" + line[self._joint + 1 :]
-        parts: list[Content | tuple[str, str]] = []
+        parts: list[Content | str | tuple[str, str | Style]] = []
         used = 0
         if self._status is not None and width > 12:
             status = self._status.truncate(width - 6, ellipsis=True)

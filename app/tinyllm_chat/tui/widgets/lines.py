@@ -46,6 +46,7 @@ class Lines(ScrollView, can_focus=False):
         super().__init__(id=id)
         self._pieces: list[Piece] = []
         self._ends: list[int] = [0]  # the line after each piece, with a zero before the first
+        self._area = Size(0, 0)  # as of the last resize; to ask Textual costs an arrangement of the screen
         self._text_width = 0
         self._text_left = 0
         self._drawn: dict[int, Strip] = {}  # by line number
@@ -91,10 +92,8 @@ class Lines(ScrollView, can_focus=False):
     # Layout
 
     def on_resize(self, event: events.Resize) -> None:
-        self._fit()
-
-    def _fit(self) -> None:
-        available = self.scrollable_content_region.width
+        self._area = event.size
+        available = event.size.width
         width = max(1, min(MEASURE, available - 2 * MARGIN))
         left = (available - width) // 2 if available >= CENTERED_FROM else MARGIN
         if (width, left) != (self._text_width, self._text_left):
@@ -118,19 +117,22 @@ class Lines(ScrollView, can_focus=False):
             # At once and not after the layout, which would take a second frame.
             self.scroll_y = self.max_scroll_y
         row = max(0, top - self.scroll_offset.y)
-        self.refresh(Region(0, row, self.size.width, max(0, self.size.height - row)))
+        self.refresh(Region(0, row, self._area.width, max(0, self._area.height - row)))
 
     # Drawing
 
     def render_lines(self, crop: Region) -> list[Strip]:
         # Finished strips are kept by line number, across scrolling: Textual's own cache is by row of the widget.
         first = self.scroll_offset.y
-        width = self.size.width
+        width = self._area.width
         selection = self.text_selection
         strips = [self._strip(first + y, selection) for y in crop.line_range]
         if crop.column_span != (0, width):
             strips = [strip.crop(*crop.column_span) for strip in strips]
         return strips
+
+    def render_line(self, y: int) -> Strip:
+        return self._strip(self.scroll_offset.y + y, self.text_selection)
 
     def _strip(self, y: int, selection: Selection | None) -> Strip:
         span = selection.get_span(y) if selection is not None else None
@@ -150,7 +152,7 @@ class Lines(ScrollView, can_focus=False):
             line = line.stylize(style, start, len(line) if end < 0 else end)
         text = Strip(line.render_segments(base), line.cell_length).apply_offsets(0, y)
         blank = Strip.blank(self._text_left, base.rich_style)
-        strip = Strip.join([blank, text]).adjust_cell_length(self.size.width, base.rich_style)
+        strip = Strip.join([blank, text]).adjust_cell_length(self._area.width, base.rich_style)
         for line_filter in self.get_line_filters():
             strip = strip.apply_filter(line_filter, self.background_colors[1])
         return strip

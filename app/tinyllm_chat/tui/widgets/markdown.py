@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
-from typing import ClassVar
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
@@ -93,7 +92,7 @@ def code(text: str, language: str, width: int) -> list[Content]:
 class CodeColours(HighlightTheme):
     """Four tints at most, all of the theme's own; names stay as they are."""
 
-    STYLES: ClassVar[dict[tuple[str, ...], str]] = {
+    STYLES = {  # noqa: RUF012
         Kind: "$foreground",
         Kind.Comment: "$foreground 50% italic",
         Kind.Keyword: "$primary",

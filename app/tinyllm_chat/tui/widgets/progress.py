@@ -22,9 +22,9 @@ class Progress:
     total: int = 0
 
     @classmethod
-    def of_loading(cls, model: str, stage: str, done: int, total: int) -> Progress:
+    def of_stage(cls, stage: str, done: int, total: int) -> Progress:
         share = f" {100 * done // total} %" if total > 0 else ""
-        return cls(f"{model}: {stage}{share}", done, total)
+        return cls(f"{stage}{share}", done, total)
 
     @classmethod
     def of_prompt(cls, done: int, total: int, tokens_per_second: float) -> Progress:

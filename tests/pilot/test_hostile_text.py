@@ -1,0 +1,181 @@
+"""Text of users and models is shown, never obeyed: no markup, no control characters, no Markdown that breaks things."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.content import Content
+from tinyllm_chat.tui.text import clean, clean_line
+from tinyllm_chat.tui.widgets.markdown import MarkdownText
+
+MARKUP = [
+    "[red]not red[/red]",
+    "[bold]x",
+    "[/]",
+    "[@click=app.quit]quit[/]",
+    "[link=https://example.org]x[/link]",
+    "[$primary]x[/]",
+    "[[escaped]]",
+    "\\[x]",
+]
+
+
+@pytest.mark.parametrize("text", MARKUP)
+async def test_markup_is_text_everywhere(open_chat, text):
+    info = {"name": f"Model {text}", "notes": (f"note {text}",)}
+    async with open_chat(text, size=(120, 30), backend={"info": info}, warnings=[f"warning {text}"]) as chat:
+        await chat.sees(f"note {text}")
+        await chat.ask(text)
+        await chat.until(lambda: chat.text.count(text.replace("\\[", "[")) >= 3)
+        assert f"▌ warning {text}" in chat.text
+        assert f"Model {text}" in chat.screen[0]
+        chat.app.say(text)
+        await chat.send("/tmep " + text)
+        assert not chat.app._exit
+
+
+async def test_clicking_text_that_looks_like_an_action_does_nothing(open_chat):
+    async with open_chat("[@click=app.quit]quit[/]") as chat:
+        await chat.ask("Go")
+        row = next(number for number, line in enumerate(chat.screen) if "@click" in line)
+        for column in range(2, 26):
+            await chat.pilot.click(offset=(column, row))
+        assert not chat.app._exit
+
+
+def raw_output(chat):
+    """What would be written to the terminal for the whole screen, as the driver gets it."""
+    return "".join(strip.render(chat.app.console) for strip in chat.app.screen._compositor.render_strips())
+
+
+CONTROL = "a\x1b]0;title\x07b\x1b[2Jc\x9b31md\x00e\x08f\x7fg\u202eh\u2066i\rj\x0bk\x85l\udcffm"
+
+
+async def test_control_characters_never_reach_the_terminal(open_chat):
+    info = {"name": CONTROL, "file_type": CONTROL, "notes": (CONTROL,)}
+    answer = f"{CONTROL}\n\n```{CONTROL}\n{CONTROL}\n```\n\n[{CONTROL}](http://{CONTROL})\n\n| {CONTROL} |\n|---|\n"
+    async with open_chat(answer, backend={"info": info}, warnings=[CONTROL]) as chat:
+        chat.app.pane.show_queued([CONTROL])
+        chat.app.say(CONTROL)
+        await chat.ask(CONTROL)
+        await chat.until(lambda: chat.text.count("␛]0;title␇b␛[2Jc\ufffd31md␀e␈f␡g\ufffdh\ufffdi") >= 2)
+        output = raw_output(chat)
+        output.encode()  # no lone surrogates
+        for character in "\x07\x08\x00\x7f\x9b\x85\x0b\r\u202e\u2066":
+            assert character not in output
+        assert "\x1b]0" not in output
+        assert "\x1b[2J" not in output
+
+
+@given(st.text())
+def test_clean_text_holds_nothing_that_steers_a_terminal(text):
+    shown = clean(text)
+    assert all(character in "\t\n" or not 0 <= ord(character) < 32 for character in shown)
+    assert not any(0x7F <= ord(character) <= 0x9F or 0xD800 <= ord(character) <= 0xDFFF for character in shown)
+    assert clean(shown) == shown
+    assert "\n" not in clean_line(text)
+    shown.encode()
+
+
+HOSTILE = [
+    ">" * 500 + " deep",
+    "- " * 300 + "deep",
+    "1. " * 300 + "deep",
+    "*" * 2000,
+    "`" * 2000,
+    "[" * 2000,
+    "![" * 500,
+    "[a](<" * 300,
+    "```" * 400,
+    "~~~~\n```\n~~~\nnever closed",
+    "| a " * 200 + "|\n" + "|---" * 200 + "|\n" + "| b " * 200 + "|",
+    "|a|b|\n|-|-|\n|only one|",
+    "<script>alert(1)</script>\n\n<!-- comment -->\n\n<b>bold</b>",
+    "[a]: http://example.org\n\n[a]",
+    "&#27;[31m &#x9b;31m &nbsp; &zwj;",
+    "\\\x1b[31m",
+    "#" * 7 + " seven",
+    "***",
+    "- [ ] task\n- [x] done",
+    "```python\n" + "x = (" * 3000 + "\n```",
+    "```no-such-language {.x onclick=y}\ncode\n```",
+    "```\n" + "long " * 2000 + "\n```",
+    "999999999. far",
+    "1" * 400 + ". number",
+    "a" * 20_000,
+    "👨‍👩‍👧 ❤️ 1️⃣ 🇫🇷 \u200b\u200d\ufe0f e\u0301" * 50,
+    "你好" * 2000,
+    "\t- tab\n\t\t- tab\n",
+    "javascript: [x](javascript:alert(1)) [y](data:text/html,z)",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+async def test_hostile_markdown_is_shown_and_does_no_harm(open_chat, text):
+    pieces = [text[start : start + 97] for start in range(0, len(text), 97)]
+    async with open_chat(pieces, size=(80, 24)) as chat:
+        await chat.ask("Go")
+        await chat.pilot.resize_terminal(30, 10)
+        await chat.pilot.pause()
+        raw_output(chat).encode()
+        await chat.press("ctrl+home", "ctrl+end")
+        assert not chat.session.busy
+        assert "\x1b[31m" not in chat.text
+
+
+async def test_html_and_definitions_are_shown(open_chat):
+    async with open_chat("<b>bold</b> <!-- hidden? -->\n\n[a]: http://example.org 'title'") as chat:
+        await chat.ask("Go")
+        await chat.sees("<b>bold</b> <!-- hidden? -->")
+        await chat.sees("[a]: http://example.org 'title'")
+
+
+async def test_links_show_where_they_lead_and_are_not_opened(open_chat, monkeypatch):
+    answer = "See [your bank](https://evil.example/a'b\")x) and ![pic](http://p.example/1)."
+    async with open_chat(answer, size=(140, 30)) as chat:
+        opened = []
+        monkeypatch.setattr(chat.app, "open_url", lambda *arguments, **more: opened.append(arguments))
+        await chat.ask("Go")
+        await chat.sees("your bank (https://evil.example/")
+        await chat.sees("pic (http://p.example/1)")
+        row = next(number for number, line in enumerate(chat.screen) if "your bank" in line)
+        await chat.pilot.click(offset=(chat.screen[row].index("bank"), row))
+        await chat.until(lambda: chat.app.clipboard.startswith("https://evil.example/"))
+        assert not opened
+
+
+def shown(document: MarkdownText, width: int = 60) -> str:
+    return "\n".join(
+        line.plain for piece in document.pieces for line in [*[Content()] * piece.gap, *piece.lines(width)]
+    )
+
+
+MARKDOWN = st.lists(
+    st.sampled_from(
+        [
+            "\n",
+            "\n\n",
+            "- item",
+            "1. one",
+            "> quote",
+            "```py",
+            "```",
+            "# Title",
+            "| a | b |\n|---|---|\n| c | d |",
+            "    code",
+        ]
+        + ["text", " **bold** ", "`code`", "[x](y)", "***", "  ", "- ", "~~~", "* * *", "\t"]
+    ),
+    max_size=25,
+)
+
+
+@given(MARKDOWN, st.integers(1, 120))
+def test_any_markdown_fits_in_any_width(parts, width):
+    document = MarkdownText()
+    document.append("".join(parts))
+    for piece in document.pieces:
+        for line in piece.lines(width):
+            assert "\n" not in line.plain
+            assert "\x1b" not in line.plain
