@@ -17,10 +17,14 @@ from tinyllm_chat.tui.widgets.prompt import Prompt
 
 @pytest.fixture
 def ran(monkeypatch) -> list[tuple[str, str]]:
-    """Names and arguments of the actions that were run; none of them does anything."""
+    """Names and arguments of the actions that were run; none of them does anything but sending."""
     calls: list[tuple[str, str]] = []
 
+    original = TinyLLMChatApp.run_entry
+
     def run_entry(self, entry: Action, argument: str = "") -> bool:
+        if entry.name == "send":  # which reads slash commands
+            return original(self, entry, argument)
         calls.append((entry.name, argument))
         return True
 

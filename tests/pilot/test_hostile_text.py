@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from textual.content import Content
 from tinyllm_chat.tui.text import clean, clean_line
 from tinyllm_chat.tui.widgets.markdown import MarkdownText
 
@@ -145,12 +144,6 @@ async def test_links_show_where_they_lead_and_are_not_opened(open_chat, monkeypa
         assert not opened
 
 
-def shown(document: MarkdownText, width: int = 60) -> str:
-    return "\n".join(
-        line.plain for piece in document.pieces for line in [*[Content()] * piece.gap, *piece.lines(width)]
-    )
-
-
 MARKDOWN = st.lists(
     st.sampled_from(
         [
@@ -164,8 +157,17 @@ MARKDOWN = st.lists(
             "# Title",
             "| a | b |\n|---|---|\n| c | d |",
             "    code",
+            "text",
+            " **bold** ",
+            "`code`",
+            "[x](y)",
+            "***",
+            "  ",
+            "- ",
+            "~~~",
+            "* * *",
+            "\t",
         ]
-        + ["text", " **bold** ", "`code`", "[x](y)", "***", "  ", "- ", "~~~", "* * *", "\t"]
     ),
     max_size=25,
 )

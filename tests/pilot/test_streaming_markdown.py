@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,8 +29,13 @@ LINES = st.lists(
             "x = 1",
             "# Title",
             "| a | b |",
+            "|---|---|",
+            "> quote",
+            "---",
+            "    indented",
+            "* star",
+            "- ",
         ]
-        + ["|---|---|", "> quote", "---", "    indented", "* star", "- "]
     ),
     max_size=20,
 ).map("\n".join)
@@ -36,7 +43,7 @@ LINES = st.lists(
 
 def pieces_of(text: str, cuts: list[int]) -> list[str]:
     points = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
-    return [text[start:end] for start, end in zip(points, points[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(points)]
 
 
 def shown(pieces) -> str:

@@ -173,7 +173,7 @@ class Actions:
 
     @action("Find any action by its name", keys="ctrl+p", slash="palette", group=PROGRAM, hint="all", rank=3)
     def palette(self) -> None:
-        self._app.action_command_palette()
+        self._app.show_palette()
 
     @action("Show every key and command", keys="f1", slash="help ?", group=PROGRAM, hint="help", rank=2)
     def help(self) -> None:

@@ -54,7 +54,7 @@ class TinyLLMChatApp(App[None]):
     """
 
     CSS_PATH = Path(__file__).with_name("style.tcss")  # not relative, so that a subclass finds it too
-    ENABLE_COMMAND_PALETTE = True
+    ENABLE_COMMAND_PALETTE = False  # ours is opened by the registry, like everything else
     COMMANDS: ClassVar = {ActionProvider}
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
     TITLE = "tinyllm-chat"
@@ -213,6 +213,12 @@ class TinyLLMChatApp(App[None]):
         from tinyllm_chat.tui.screens import HelpScreen
 
         self.push_screen(HelpScreen(ACTIONS))
+
+    def show_palette(self) -> None:
+        from textual.command import CommandPalette
+
+        if not CommandPalette.is_open(self):
+            self.push_screen(CommandPalette())
 
     def start_over(self) -> None:
         """The chat is another one."""
