@@ -107,6 +107,7 @@ class Toy:
         self.answer: list[int] = list(b"Hello")
         self.error: Exception | None = None  # raised by generate
         self.open_error: Exception | None = None
+        self.read_ahead: bool | None = None
         self.model_changes: dict[str, Any] = {}
         self.gate: threading.Semaphore | None = None  # one pass for each token
         self.opening_gate: threading.Event | None = None
@@ -129,10 +130,13 @@ class Toy:
             EngineError=EngineError,
         )
 
-    def open_model(self, path: str, progress: Callable[[str, int, int], None]) -> ToyModel:
-        progress("reading weights", 1, 2)
+    def open_model(self, path: str, progress: Callable[[str, int, int], None] | None) -> ToyModel:
+        self.read_ahead = progress is not None
+        if progress is not None:
+            progress("reading weights", 1, 2)
         if self.opening_gate is not None:
             self.opening_gate.wait(20)
+        if progress is not None:
             progress("reading weights", 2, 2)
         if self.open_error is not None:
             raise self.open_error

@@ -293,6 +293,31 @@ def test_an_answer_that_is_being_written_ends_in_the_chat_it_belongs_to(store: T
     assert loaded.conversation.path()[-1].reason == "cancelled"
 
 
+def test_a_chat_that_is_still_being_left_is_not_opened(store: TranscriptStore) -> None:
+    class Slow(ScriptedBackend):
+        """Takes its time to stop."""
+
+        def cancel(self) -> None:
+            pass
+
+    backend = Slow(["one two"], automatic=False)
+    session = Session(backend, store, Settings())
+    session.open_model("m.gguf")
+    backend.finish_opening()
+    session.drain()
+    session.send("first")
+    assert session.transcript_path is not None
+    chat_id = session.transcript_path.stem
+    session.new_chat()
+    with pytest.raises(SessionError, match="still being stopped"):
+        session.open_chat(chat_id)
+    backend.finish("cancelled")
+    session.drain()
+    session.open_chat(chat_id)
+    assert not session.read_only
+    session.close()
+
+
 def test_an_earlier_chat_goes_on(store: TranscriptStore) -> None:
     first = Chat(store, "A.")
     first.say("a")
@@ -345,8 +370,8 @@ def test_a_disk_that_refuses_is_told_and_the_chat_goes_on(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     chat = Chat(TranscriptStore(tmp_path / "file" / "transcripts"), "A.")
     events = chat.say("a")
-    notices = [event for event in events if isinstance(event, Notice)]
-    assert "cannot be saved" in notices[0].message
+    (notice,) = [event for event in events if isinstance(event, Notice)]
+    assert "cannot be saved" in notice.message
     assert chat.seen() == [("user", "a"), ("assistant", "A.")]
 
 

@@ -69,9 +69,10 @@ def open_model(
     if path.is_dir():
         raise IsADirectoryError(21, "a folder, not a model file", str(path))
     file_bytes = sum(part.stat().st_size for part in model_files(path))
-    model = engine.Model.open(str(path), progress=report)
     memory = free()
     notes = _size_notes(file_bytes, memory)
+    # What does not fit into memory is not read ahead: its end would push out its beginning.
+    model = engine.Model.open(str(path), progress=None if notes else report)
     context_length, context_notes = choose_context(model.config, options, memory)
     # Before the costly part: a model whose text cannot be made into tokens is of no use to a chat.
     tokenizer = model.tokenizer

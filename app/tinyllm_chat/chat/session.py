@@ -149,6 +149,7 @@ class Session:
         leaf = self.conversation.leaf
         if leaf is None:
             raise SessionError("there is nothing to answer again yet")
+        self._own_file(self.title)
         self._answer_below(leaf.parent if leaf.role == "assistant" else leaf.id)
 
     def continue_answer(self) -> None:
@@ -191,11 +192,14 @@ class Session:
         self._own_events.append(PathChanged())
 
     def open_chat(self, chat_id: str) -> None:
-        """Shows another chat; read-only if another instance has it. Raises TranscriptError if it cannot be read."""
+        """Shows another chat; read-only if another instance has it. Raises TranscriptError, SessionError."""
         if self._store is None:
             raise SessionError("chats are not kept here")
         if self._transcript is not None and self._transcript.id == chat_id:
             return
+        left = self._writing.transcript if self._writing is not None else None
+        if left is not None and left.id == chat_id:
+            raise SessionError("the answer in that chat is still being stopped: try again")
         loaded = self._store.open(chat_id)
         self._leave()
         self.conversation, self._transcript = loaded.conversation, loaded.transcript
@@ -265,7 +269,6 @@ class Session:
         self._answer_below(message.id)
 
     def _answer_below(self, parent: str | None) -> None:
-        self._own_file(self.title)
         assert self.model is not None
         answer = self.conversation.new_message("assistant", "", parent)
         answer.fingerprint, answer.model = self.model.fingerprint, self.model.name
