@@ -19,7 +19,7 @@ def residual(ops: list[Op], i: int) -> list[Op] | None:
     if product.kind != "matmul" or total.kind != "add" or total.fields["x"] is not product.fields["out"]:
         return None
     y, z = product.fields["out"], total.fields["out"]
-    if product.fields["residual"] or y in product.reads or read_before_written(ops, i + 2, y):
+    if product.fields["residual"] or {y, z} & set(product.reads) or read_before_written(ops, i + 2, y):
         return None
     part = product.writes[y]
     fields = product.fields | {"out": z, "residual": z}

@@ -94,7 +94,7 @@ class Program:
         return list(dict.fromkeys(op.kernel for op in self.ops))
 
     def freeze(self) -> np.ndarray:
-        """int64 [ops, 3] for Team.run; compiles what is not compiled yet."""
+        """int64 [ops, 3] for Team.run, valid while the program lives; compiles what is not compiled yet."""
         if self._frozen is None:
             if self.ops:
                 self.ops[-1].barrier = True  # the caller must not return before everybody is done

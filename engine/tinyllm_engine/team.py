@@ -13,6 +13,7 @@ import platform
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -21,6 +22,7 @@ from numba import types
 
 from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.jit import compiled, native
+from tinyllm_engine.memory import aligned
 from tinyllm_engine.simd import (
     atomic_add,
     atomic_load,
@@ -190,19 +192,14 @@ class Team:
 
     def __init__(self, threads: int):
         self.threads = threads
-        self._control = np.zeros(CONTROL_WORDS + 8, np.int64)
-        self._base = -(-self._control.ctypes.data // 64) * 64
+        self._control = aligned(CONTROL_WORDS, np.int64)
         self._never = Cancel()
         self._followers: list[threading.Thread] = []
-        self._word(CANCEL)[0] = self._never.address
+        self._control[CANCEL // 8] = self._never.address
 
     def address(self, word: int) -> int:
         """The address of a word of the control block; CANCEL holds the address of the cancel flag in force."""
-        return self._base + word
-
-    def _word(self, offset: int) -> np.ndarray:
-        start = (self._base + offset - self._control.ctypes.data) // 8
-        return self._control[start : start + 1]
+        return self._control.ctypes.data + word
 
     def run(self, program: np.ndarray, cancel: Cancel | None = None, clocks: np.ndarray | None = None) -> bool:
         """Runs int64 [entries, 3] to its end; False when `cancel` was set meanwhile (then nothing it wrote counts).
@@ -210,35 +207,40 @@ class Team:
         clocks: int64 [entries, 2], to which the nanoseconds of thread 0 are added: in each kernel, at its barrier
         """
         cancel = cancel or self._never
-        self._word(PROGRAM)[0] = program.ctypes.data
-        self._word(LENGTH)[0] = len(program)
-        self._word(CANCEL)[0] = cancel.address
-        self._word(CLOCKS)[0] = 0 if clocks is None else clocks.ctypes.data
+        self._control[PROGRAM // 8] = program.ctypes.data
+        self._control[LENGTH // 8] = len(program)
+        self._control[CANCEL // 8] = cancel.address
+        self._control[CLOCKS // 8] = 0 if clocks is None else clocks.ctypes.data
         if not self._followers and self.threads > 1:
             self._start()
-        lead(self._base, 0, self.threads)
+        lead(self.address(0), 0, self.threads)
         return not cancel.is_set()
 
     def _start(self) -> None:
         for thread in range(1, self.threads):
             follower = threading.Thread(
-                target=follow, args=(self._base, thread, self.threads), daemon=True, name=f"tinyllm-{thread}"
+                target=follow, args=(self.address(0), thread, self.threads), daemon=True, name=f"tinyllm-{thread}"
             )
             follower.start()
             self._followers.append(follower)
+        # A forgotten team must not leave threads behind that watch freed memory.
+        self._end = weakref.finalize(self, _end, self._control, self.threads, self._followers)
+        self._end.atexit = False
 
     def close(self) -> None:
         """Ends the other threads. A closed team can run again."""
-        if not self._followers:
-            return
-        self._word(QUIT)[0] = 1
-        self._word(LENGTH)[0] = 0
-        lead(self._base, 0, self.threads)
-        for follower in self._followers:
-            follower.join(timeout=5)
-        self._followers.clear()
-        self._word(QUIT)[0] = 0
-        self._word(GENERATION)[0] = 0
+        if self._followers:
+            self._end()
+
+
+def _end(control: np.ndarray, threads: int, followers: list[threading.Thread]) -> None:
+    """Ends a team's followers and makes its control block new again."""
+    control[QUIT // 8], control[LENGTH // 8] = 1, 0
+    lead(control.ctypes.data, 0, threads)
+    for follower in followers:
+        follower.join(timeout=5)
+    followers.clear()
+    control[QUIT // 8], control[GENERATION // 8] = 0, 0
 
 
 def default_threads() -> int:
@@ -259,7 +261,7 @@ def cgroup_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
     try:
         limit, period = (root / "cpu.max").read_text().split()[:2]
         return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError):
+    except (OSError, ValueError, ZeroDivisionError):
         pass
     try:
         limit_us = int((root / "cpu" / "cpu.cfs_quota_us").read_text())

@@ -148,13 +148,14 @@ def add_rows(a: Arguments) -> Iterator[Written]:
 @twin
 def swiglu(a: Arguments) -> Iterator[Written]:
     expected = gated(a, a.n)
-    yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6))
+    # a gate below -88 leaves a trace in the kernel, whose e^x never overflows
+    yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6) + 1e-30)
 
 
 def gated(a: Arguments, n: int) -> np.ndarray:
     """silu(gate) * up, where silu(x) = x / (1 + e^-x)"""
     gate, up = a.floats("gate", n, a.columns).astype(np.float64), a.floats("up", n, a.columns)
-    return (gate / (1 + np.exp(-gate)) * up).astype(F32)
+    return (gate / (1 + np.exp(np.minimum(-gate, 700))) * up).astype(F32)
 
 
 # --- quantized activations, and products with them --------------------------------------------------------------------
@@ -288,8 +289,10 @@ def attend_one(a: Arguments) -> Iterator[Written]:
         expected.append(np.concatenate((top, total, weights @ values[..., first : first + RUN * PAGE, :]), axis=-1))
     parts = np.stack(expected, axis=2).reshape(a.heads, len(expected), 2 + a.v_size)
     memory = a.floats("parts", *parts.shape)
-    for name, part in (("maximum", slice(0, 1)), ("sum", slice(1, 2)), ("values", slice(2, None))):
-        yield Written(f"parts, {name}", memory[..., part], parts[..., part], near(parts[..., part], 2e-5))
+    top, weighted = slice(0, 1), slice(1, None)
+    # a score's error counts as it is, not as a fraction: it becomes one of the weight
+    yield Written("maxima", memory[..., top], parts[..., top], 1e-5 + near(parts[..., top]))
+    yield Written("sums and values", memory[..., weighted], parts[..., weighted], near(parts[..., weighted], 2e-5))
 
 
 @twin
@@ -322,7 +325,8 @@ def check(program: Program, team: Team) -> None:
         if a.twin is None:
             raise EngineError(f"op {number}: the kernel {op.kernel.name} has no twin")
         written = list(a.twin(a))  # before the kernel overwrites what it reads
-        team.run(Program([replace(op)]).freeze())
+        alone = Program([replace(op)])
+        team.run(alone.freeze())
         for part in written:
             if (wrong := part.wrong()).any():
                 op_name = f"op {number} of {len(program.ops)}, {op.kernel.name}"
