@@ -1,0 +1,322 @@
+"""The kernels against their twins, and their promise: the same bits for any number of threads and any batch."""
+
+import numpy as np
+import pytest
+from support.recording import TYPES, random_tensor, recording
+from tinyllm_engine.errors import EngineError
+from tinyllm_engine.jit import Kernel
+from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec, norm, quantize, rope
+from tinyllm_engine.kv_cache import LayerShape
+from tinyllm_engine.model import Linear
+from tinyllm_engine.twins import TWINS, KernelMismatchError, Written, array_at, check, split_name
+
+MODULES = (attention, elementwise, embed, matmul, matvec, norm, quantize, rope)
+KERNELS = [value for module in MODULES for value in vars(module).values() if isinstance(value, Kernel)]
+THREADS = (1, 2, 3, 4)
+
+
+def types_of(stem):
+    names = [type_name.upper() for k in KERNELS for name, type_name in [split_name(k.name)] if name == stem]
+    return sorted(names, key=list(TYPES).index)
+
+
+def test_every_kernel_has_a_twin():
+    assert len(KERNELS) > 20
+    assert {split_name(kernel.name)[0] for kernel in KERNELS} <= set(TWINS)
+
+
+def test_a_type_is_multiplied_embedded_and_batched_or_not_at_all():
+    assert types_of("matvec") == types_of("matmul") == types_of("embed")
+
+
+# --- weights ----------------------------------------------------------------------------------------------------------
+
+# (outputs, inputs): outputs that fill no panel, inputs that are more than one chunk of columns, a single block
+SHAPES_32 = [(37, 576), (100, 2080), (3, 32)]
+SHAPES_256 = [(37, 256), (100, 2304), (3, 512)]
+
+
+def multiplied(weight, x, threads=1, first=0, bias=True, add=True, scale=0.5, fuse=True):
+    """float32 [n, outputs]: x W^T by kernels, checked against the twins on the way.
+
+    first: number of x's first row, which decides what is added to its product
+    """
+    n, (columns, outputs) = len(x), weight.dims
+    random = np.random.default_rng(2)
+    linear = Linear(weight, random.normal(0, 1, outputs).astype(np.float32) if bias else None, scale)
+    with recording(n, threads) as r:
+        source = r.recorder.buffer("source", columns)
+        product, total = r.recorder.buffer("product", outputs), r.recorder.buffer("total", outputs)
+        source.array[:n] = x
+        total.array[:] = first + np.arange(len(total.array))[:, None] + random.normal(0, 1, outputs)
+        padding = total.array[n:].copy()
+        r.recorder.matmul(product, linear, source)
+        if add:
+            r.recorder.add(total, product)
+        r.check(fuse)
+        assert np.array_equal(total.array[n:], padding)  # rows that are not in force stay as they were
+        return (total if add else product).array[:n].copy()
+
+
+def test_columns_of_a_panel_of_floats_need_no_block():
+    """Attention outputs of three heads of 16: float weights come in any multiple of 8 columns."""
+    weight = random_tensor(TYPES["F32"], 48, 40)
+    x = np.random.default_rng(1).normal(0, 1, (5, 48)).astype(np.float32)
+    multiplied(weight, x, threads=2)
+    multiplied(weight, x[:1], threads=2)
+
+
+@pytest.mark.parametrize("type_name", types_of("matmul"))
+def test_products(type_name):
+    """All rows at once on one thread; then other batches and more threads, which must give the same bits."""
+    kind = TYPES[type_name]
+    for outputs, columns in SHAPES_256 if kind.block_elements == 256 else SHAPES_32:
+        weight = random_tensor(kind, columns, outputs)
+        x = np.random.default_rng(1).normal(0, 1, (9, columns)).astype(np.float32)
+        x[1, :32] = 0  # a block whose scale is 0
+        x[2], x[3] = 1, -1  # all codes at their ends
+        expected = multiplied(weight, x)
+        for rows, threads in ((2, 1), (4, 3), (5, 2), (9, 4)):
+            assert np.array_equal(multiplied(weight, x[:rows], threads), expected[:rows]), (outputs, columns, rows)
+        for row in (0, 2):
+            one = multiplied(weight, x[row : row + 1], 1, row)
+            if kind.block_elements > 1:  # a single row of float weights is summed in another order
+                assert np.array_equal(one[0], expected[row]), (outputs, columns)
+            for threads in (2, 3, 4):
+                found = multiplied(weight, x[row : row + 1], threads, row)
+                assert np.array_equal(found, one), (outputs, columns, threads)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("bias", "add", "scale"), [(False, False, 1.0), (True, False, 3.0), (False, True, 1.0)])
+def test_what_is_added_to_a_product(rows, bias, add, scale):
+    weight = random_tensor(TYPES["Q8_0"], 576, 40)
+    x = np.random.default_rng(1).normal(0, 1, (rows, 576)).astype(np.float32)
+    fused, plain = (multiplied(weight, x, 2, 0, bias, add, scale, fuse) for fuse in (True, False))
+    assert np.array_equal(fused, plain)
+
+
+@pytest.mark.parametrize("type_name", types_of("embed"))
+def test_embeddings(type_name):
+    kind = TYPES[type_name]
+    columns = 512 if kind.block_elements == 256 else 576
+    weight = random_tensor(kind, columns, 11)
+    for rows, threads in ((1, 1), (1, 3), (7, 1), (7, 4)):
+        with recording(rows, threads) as r:
+            r.state.tokens[:] = np.resize([10, 0, 1, 5, 5, 9, 2], rows)
+            out = r.filled("out", columns)
+            r.recorder.embed(out, weight)
+            r.check()
+            assert np.array_equal(out.array[0], weight.dequantize(10, 11)[0])
+
+
+# --- rows of activations ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", THREADS)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 32), (1, 576), (2, 1056), (9, 96)])
+def test_norms_and_activations(rows, columns, threads):
+    weight = np.random.default_rng(4).normal(1, 0.3, columns).astype(np.float32)
+    matrix = random_tensor(TYPES["Q8_0"], columns, 32)
+    for fuse in (False, True):
+        with recording(rows, threads) as r:
+            x, y, gate, up = (r.filled(name, columns, scale=3) for name in ("x", "y", "gate", "up"))
+            out = r.filled("out", 32)
+            r.recorder.rms_norm(y, x, weight, 1e-5)
+            r.recorder.matmul(out, Linear(matrix), y)
+            r.recorder.swiglu(gate, up)
+            r.recorder.matmul(out, Linear(matrix), gate)
+            r.recorder.add(x, y)
+            r.check(fuse)
+
+
+def test_rows_of_extremes():
+    """Zeros, the smallest and the largest numbers, and a gate so negative that e^-gate is no float32."""
+    with recording(8, 2) as r:
+        gate, up = r.filled("gate", 64), r.filled("up", 64)
+        out = r.filled("out", 32)
+        gate.array[0] = 0
+        gate.array[1] = 1e-38
+        gate.array[2], up.array[2] = 1e9, 1e9
+        gate.array[3] = -200
+        gate.array[4, ::2] = 90
+        r.recorder.swiglu(gate, up)
+        r.recorder.matmul(out, Linear(random_tensor(TYPES["Q8_0"], 64, 32)), gate)
+        r.recorder.rms_norm(up, gate, np.ones(64, np.float32), 1e-5)
+        r.check()
+        assert np.isfinite(out.array).all()
+
+
+@pytest.mark.parametrize("first", [0, 3, 6])
+def test_rows_that_have_outputs(first):
+    with recording(7, 2) as r:
+        x = r.filled("x", 40)
+        r.set_rows(7, first_output=first)
+        out = r.recorder.outputs(x)
+        r.check()
+        assert np.array_equal(out.array[: 7 - first], x.array[first:7])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.parametrize(("heads", "size", "pairs"), [(3, 64, 32), (2, 80, 16), (5, 96, 48)])
+def test_rope(heads, size, pairs, interleaved, threads):
+    frequencies = (10000.0 ** (-np.arange(pairs) / pairs)).astype(np.float32)
+    for rows, position in ((1, 0), (5, 131_000)):
+        with recording(rows, threads) as r:
+            r.set_rows(rows, position=position)
+            x = r.filled("x", heads * size)
+            before = x.array.reshape(-1, heads, size).copy()
+            r.recorder.rope_table(frequencies, 1.25, interleaved)
+            r.recorder.rope(x, heads)
+            r.check()
+            after = x.array.reshape(-1, heads, size)
+            assert np.array_equal(after[..., 2 * pairs :], before[..., 2 * pairs :])
+            turned = np.linalg.norm(after[:rows, :, : 2 * pairs], axis=-1)
+            np.testing.assert_allclose(turned, 1.25 * np.linalg.norm(before[:rows, :, : 2 * pairs], axis=-1), rtol=1e-5)
+
+
+# --- the cache and attention ------------------------------------------------------------------------------------------
+
+CONTEXT = 1001
+EDGES = (0, 1, 62, 63, 64, 65, 255, 256, 257, 511, 512, 1000)  # of pages of 64 keys, of runs of 256
+# (heads, heads of K and V, size of K, size of V): groups of 1, 2, 3, 4 and 8
+HEADS = [(3, 3, 64, 64), (4, 2, 80, 80), (9, 3, 64, 64), (4, 1, 96, 96), (8, 1, 128, 64)]
+ELEMENTS = {"f32": np.float32, "f16": np.float16}
+
+
+def in_cache(r):
+    """K [pages, heads, k_size, 64] and V [pages, heads, 64, v_size]: the cache's own memory."""
+    cache, (shape,) = r.cache, r.cache.layers
+    element = ELEMENTS[cache.kv_type]
+    return (
+        array_at(cache.k_address(0), element, cache.pages, shape.heads, shape.k_size, 64),
+        array_at(cache.v_address(0), element, cache.pages, shape.heads, 64, shape.v_size),
+    )
+
+
+def take_pages(r):
+    """All pages, in no order; what no token has written in them is not a number."""
+    r.pages.grow(CONTEXT)
+    r.pages.table[:] = np.random.default_rng(6).permutation(r.pages.table)
+    for memory in in_cache(r):
+        memory[:] = np.nan
+
+
+def fill_cache(r, k, v):
+    """K and V float32 [tokens, heads, size] as the first tokens of the sequence."""
+    for position in range(len(k)):
+        page, slot = r.pages.table[position // 64], position % 64
+        k_pages, v_pages = in_cache(r)
+        k_pages[page, :, :, slot], v_pages[page, :, slot] = k[position], v[position]
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+@pytest.mark.parametrize(("rows", "threads", "position"), [(1, 1, 64), (1, 3, 1000), (70, 1, 60), (70, 4, 0)])
+def test_append(kv_type, rows, threads, position):
+    shape = LayerShape(3, 80, 96)
+    with recording(rows, threads, shape, CONTEXT, kv_type) as r:
+        take_pages(r)
+        r.set_rows(rows, position=position)
+        k, v = r.filled("k", 240, scale=100), r.filled("v", 288)
+        k.array[0, :4] = 1e-7, 65519, 65520, -1e30  # a subnormal half, the largest, and two that become infinity
+        r.recorder.append(0, k, v)
+        r.check()
+        found = [memory.copy() for memory in in_cache(r)]
+        for memory in in_cache(r):
+            memory[:] = np.nan
+        k_rows, v_rows = k.array[:rows].reshape(rows, 3, 80), v.array[:rows].reshape(rows, 3, 96)
+        unwritten = np.full((position, 1, 1), np.nan)
+        with np.errstate(over="ignore"):
+            fill_cache(
+                r,
+                np.concatenate((np.broadcast_to(unwritten, (position, 3, 80)), k_rows)),
+                np.concatenate((np.broadcast_to(unwritten, (position, 3, 96)), v_rows)),
+            )
+        for memory, expected in zip(found, in_cache(r), strict=True):
+            assert np.array_equal(memory, expected, equal_nan=True)
+
+
+def attended(rows, threads, heads, kv_type, positions):
+    """float32 [len(positions), heads * v_size]: rows at these increasing positions, so many in a batch, checked."""
+    q_heads, kv_heads, k_size, v_size = heads
+    random = np.random.default_rng(8)
+    k, v = random.normal(0, 2, (CONTEXT, kv_heads, k_size)), random.normal(0, 1, (CONTEXT, kv_heads, v_size))
+    queries = random.normal(0, 1, (CONTEXT, q_heads * k_size))
+    results = []
+    with recording(rows, threads, LayerShape(kv_heads, k_size, v_size), CONTEXT, kv_type) as r:
+        take_pages(r)
+        fill_cache(r, k[: max(positions) + 1], v[: max(positions) + 1])
+        q, out = r.filled("q", q_heads * k_size), r.filled("out", q_heads * v_size)
+        r.recorder.attention(out, q, 0, q_heads, scale=k_size**-0.5)
+        program = r.program()
+        for first in range(0, len(positions), rows):
+            batch = list(positions[first : first + rows])
+            r.set_rows(len(batch))
+            r.state.positions[: len(batch)] = batch
+            q.array[: len(batch)] = queries[batch]
+            check(program, r.team)
+            results.append(out.array[: len(batch)].copy())
+    return np.concatenate(results)
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=lambda heads: "-".join(map(str, heads)))
+@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+def test_attention(kv_type, heads):
+    expected = attended(1, 1, heads, kv_type, EDGES)
+    for rows, threads in ((1, 3), (5, 1), (len(EDGES), 2), (len(EDGES), 4)):
+        assert np.array_equal(attended(rows, threads, heads, kv_type, EDGES), expected), (rows, threads)
+
+
+def test_attention_of_a_long_batch():
+    """Neighbouring rows, several tiles of them, over the edges of pages and of a run."""
+    positions = range(230, 275)
+    heads = (9, 3, 64, 64)
+    assert np.array_equal(attended(45, 2, heads, "f16", positions), attended(1, 1, heads, "f16", positions))
+
+
+def test_attention_of_two_sequences_in_a_batch():
+    """Rows of a batch may belong to different sequences: each sees its own keys."""
+    shape, size = LayerShape(2, 64, 64), 256
+    random = np.random.default_rng(9)
+    k, v = random.normal(0, 1, (2, 70, 2, 64)), random.normal(0, 1, (2, 70, 2, 64))
+    with recording(8, 2, shape, CONTEXT, "f32") as r:
+        take_pages(r)
+        tables = r.pages.table[:4].reshape(2, 2).copy()
+        for table, keys, values in zip(tables, k, v, strict=True):
+            r.pages.table[:2] = table
+            fill_cache(r, keys, values)
+        q, out = r.filled("q", size), r.filled("out", size)
+        r.recorder.attention(out, q, 0, 4, scale=0.125)
+        r.state.tables[:] = [tables[0].ctypes.data] * 3 + [tables[1].ctypes.data] * 5
+        r.state.positions[:] = [5, 6, 7, 62, 63, 64, 65, 66]
+        r.check()
+
+
+def test_a_wrong_kernel_is_found(monkeypatch):
+    """The check names the op, the place and by how much it is wrong."""
+
+    def wrong_add(a):
+        out = a.floats("out", a.n, a.columns)
+        expected = out + a.floats("x", a.n, a.columns)
+        expected[2, 5] += 1
+        yield Written("out", out, expected, 1e-3)
+
+    monkeypatch.setitem(TWINS, "add_rows", wrong_add)
+    with recording(4, 1) as r:
+        x, y = r.filled("x", 32), r.filled("y", 32)
+        r.recorder.rms_norm(y, x, np.ones(32, np.float32), 1e-5)
+        r.recorder.add(x, y)
+        with pytest.raises(
+            KernelMismatchError,
+            match=r"op 1 of 2, add_rows: out\[2, 5\]: expected .*; 1 of 128 are wrong, by up to 1$",
+        ):
+            r.check()
+
+
+def test_a_kernel_without_a_twin_is_named(monkeypatch):
+    monkeypatch.delitem(TWINS, "add_rows")
+    with recording(4, 1) as r:
+        r.recorder.add(r.filled("x", 32), r.filled("y", 32))
+        with pytest.raises(EngineError, match="op 0: the kernel add_rows has no twin"):
+            r.check()

@@ -1,0 +1,594 @@
+"""Every operation on vectors does what NumPy does. test_targets runs this for other targets than the one in use."""
+
+import numpy as np
+import pytest
+from numba import njit
+from tinyllm_engine import simd as s
+from tinyllm_engine.errors import EngineError
+
+F32 = np.float32
+LANES = s.LANES
+random = np.random.default_rng(11)
+native = njit(error_model="numpy")
+
+
+def at(array):
+    return array.ctypes.data
+
+
+def floats(*shape, scale=10.0):
+    return random.normal(0, scale, shape).astype(F32)
+
+
+def codes(low, high, *shape):
+    """int8 [*shape]: random codes of low..high, whose first and last rows are all extreme. Codes above 127 wrap."""
+    values = random.integers(low, high + 1, shape)
+    values[0], values[-1] = low, high
+    return values.astype(np.uint8).view(np.int8)
+
+
+def applied(function, out, *inputs):
+    """Runs function(inputs..., out) on each row; inputs are arrays with as many rows as `out`. Returns out.
+
+    Rows lie at odd addresses: nothing may rely on alignment.
+    """
+    for row in range(len(out)):
+        moved = []
+        for array in (*inputs, out):
+            memory = np.zeros(array[row].nbytes + 1, np.uint8)
+            memory[1:] = np.ascontiguousarray(array[row]).reshape(-1).view(np.uint8)
+            moved.append(memory)
+        function(*(at(memory) + 1 for memory in moved))
+        out[row] = moved[-1][1:].view(out.dtype).reshape(out[row].shape)
+    return out
+
+
+# --- loads, stores, splats --------------------------------------------------------------------------------------------
+
+
+def test_scalars():
+    @native
+    def copy(source, target):
+        s.store_i8(target, s.load_i8(source))
+        s.store_u16(target + 1, s.load_u16(source + 1))
+        s.store_i32(target + 3, s.load_i32(source + 3))
+        s.store_i64(target + 7, s.load_i64(source + 7))
+        s.store_f32(target + 15, s.load_f32(source + 15))
+
+    @native
+    def unsigned(source):
+        return s.load_u8(source), s.load_u32(source)
+
+    source = random.integers(0, 256, (4, 19), dtype=np.uint8)
+    assert np.array_equal(applied(copy, np.zeros_like(source), source), source)
+    assert unsigned(at(np.full(4, 255, np.uint8))) == (255, 2**32 - 1)
+
+
+def test_vectors():
+    wide = 32 + 16 + 32 + 4 * LANES + 4 * LANES
+
+    @native
+    def copy(source, target):
+        s.store(target, s.load_i8x32(source))
+        s.store(target + 32, s.load_i8x16(source + 32))
+        s.store(target + 48, s.load_f32x8(source + 48))
+        s.store(target + 80, s.load_i8w(source + 80))
+        s.store(target + 80 + 4 * LANES, s.load_f32w(source + 80 + 4 * LANES))
+
+    source = random.integers(0, 256, (4, wide), dtype=np.uint8)
+    assert np.array_equal(applied(copy, np.zeros_like(source), source), source)
+
+
+def test_splats_and_zeros():
+    @native
+    def splat(source, out):
+        x = s.load_f32(source)
+        s.store(out, s.splat_f32x8(x))
+        s.store(out + 32, s.splat_at_f32x8(source))
+        s.store(out + 64, s.splat_f32w(x))
+        s.store(out + 64 + 4 * LANES, s.splat_at_f32w(source))
+        s.store(out + 64 + 8 * LANES, s.splat4_at(source))
+
+    @native
+    def zero(out):
+        s.store(out, s.zero_i32x8())
+        s.store(out + 32, s.zero_f32x8())
+        s.store(out + 64, s.zero_i32w())
+        s.store(out + 64 + 4 * LANES, s.zero_f32w())
+        s.store(out + 64 + 8 * LANES, s.zero_narrow())
+
+    x = floats(5, 1)
+    out = applied(splat, floats(5, 16 + 3 * LANES), x)
+    assert np.array_equal(out, np.broadcast_to(x, out.shape))
+    narrow_bytes = s.NARROW.lanes * 2 if s.NARROW.element == "i16" else 4 * LANES
+    out = np.full((1, 64 + 8 * LANES + narrow_bytes), 255, np.uint8)
+    assert not applied(zero, out).any()
+
+
+def test_prefetch_is_a_hint_and_pause_a_pause():
+    @native
+    def hint(address):
+        s.prefetch(address)
+        s.pause()
+        return address
+
+    assert hint(-1) == -1  # wherever that is: no access happens
+
+
+# --- half precision ---------------------------------------------------------------------------------------------------
+
+ALL_HALVES = np.arange(1 << 16, dtype=np.uint16)
+
+
+@pytest.fixture(params=["of the target", "portable"])
+def conversion(request, monkeypatch):
+    if request.param == "portable":
+        monkeypatch.setattr(s, "HARDWARE_F16", False)
+
+
+def same_floats(found, expected):
+    """Bit for bit, but that a NaN is a NaN."""
+    nan = np.isnan(expected)
+    bits = f"u{expected.dtype.itemsize}"
+    return np.array_equal(nan, np.isnan(found)) and np.array_equal(found.view(bits)[~nan], expected.view(bits)[~nan])
+
+
+@pytest.mark.usefixtures("conversion")
+def test_every_half_becomes_its_float():
+    @native
+    def widen(source, count, vectors, scalars, from_bits):
+        for i in range(0, count, 8):
+            s.store(vectors + 4 * i, s.load_f16x8(source + 2 * i))
+        for i in range(count):
+            s.store_f32(scalars + 4 * i, s.load_f16(source + 2 * i))
+            s.store_f32(from_bits + 4 * i, s.half_bits_to_f32(s.load_u16(source + 2 * i)))
+
+    results = np.zeros((3, len(ALL_HALVES)), F32)
+    widen(at(ALL_HALVES), len(ALL_HALVES), *(at(result) for result in results))
+    for result in results:
+        assert same_floats(result, ALL_HALVES.view(np.float16).astype(F32))
+
+
+@pytest.mark.usefixtures("conversion")
+def test_every_float_becomes_the_nearest_half():
+    """Every half, the point between it and the next one, and the floats on both sides of that point."""
+
+    @native
+    def narrow(source, count, vectors, scalars):
+        for i in range(0, count, 8):
+            s.store_f16x8(vectors + 2 * i, s.load_f32x8(source + 4 * i))
+        for i in range(count):
+            s.store_half(scalars + 2 * i, s.load_f32(source + 4 * i))
+
+    halves = ALL_HALVES.view(np.float16)[:0x7C00].astype(F32)
+    middles = np.append((halves[1:] + halves[:-1]) / 2, F32(65520))  # from the last one on, infinity is nearest
+    edges = np.array([np.inf, np.nan, 1e30, 1e-30, 1e-45, 2.0**-25], F32)
+    positive = np.concatenate(
+        (halves, middles, np.nextafter(middles, F32(0)), np.nextafter(middles, F32(np.inf)), edges)
+    )
+    x = np.concatenate((positive, -positive))
+    x = np.append(x, np.zeros(-len(x) % 8, F32))
+    results = np.zeros((2, len(x)), np.float16)
+    narrow(at(x), len(x), *(at(result) for result in results))
+    with np.errstate(over="ignore"):
+        expected = x.astype(np.float16)
+    for result in results:
+        assert same_floats(result, expected)
+
+
+@pytest.mark.usefixtures("conversion")
+def test_no_half_is_converted_by_a_library_call():
+    """The compiler's own conversions are functions that not every process has."""
+
+    @native
+    def both(source, target):
+        s.store_f16x8(target, s.load_f16x8(source))
+        s.store_half(target, s.load_f16(source))
+
+    both(at(np.zeros(8, np.float16)), at(np.zeros(8, np.float16)))
+    (assembly,) = both.inspect_asm().values()
+    for name in ("h2f", "f2h", "hfsf", "sfhf"):
+        assert name not in assembly
+
+
+def test_bf16_is_the_upper_half_of_a_float():
+    @native
+    def widen(source, count, out):
+        for i in range(0, count, 8):
+            s.store(out + 4 * i, s.load_bf16x8(source + 2 * i))
+
+    out = np.zeros(len(ALL_HALVES), F32)
+    widen(at(ALL_HALVES), len(ALL_HALVES), at(out))
+    assert np.array_equal(out.view(np.uint32), ALL_HALVES.astype(np.uint32) << 16)
+
+
+def test_join8():
+    @native
+    def join(halves, singles, out):
+        h = [s.load_u16(halves + 2 * i) for i in range(8)]
+        f = [s.load_f32(singles + 4 * i) for i in range(8)]
+        s.store(out, s.join8_halves(h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]))
+        s.store(out + 32, s.join8_floats(f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]))
+
+    halves, singles = floats(1, 8).astype(np.float16), floats(1, 8)
+    out = applied(join, np.zeros((1, 16), F32), halves, singles)
+    assert np.array_equal(out, np.concatenate((halves.astype(F32), singles), axis=1))
+
+
+# --- arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def test_float_arithmetic():
+    @native
+    def arithmetic(a, b, out):
+        x, y = s.load_f32x8(a), s.load_f32x8(b)
+        s.store(out, s.add(x, y))
+        s.store(out + 32, s.sub(x, y))
+        s.store(out + 64, s.mul(x, y))
+        s.store(out + 96, s.divide(x, y))
+        s.store(out + 128, s.maximum(x, y))
+        s.store(out + 160, s.minimum(x, y))
+        s.store(out + 192, s.absolute(x))
+
+    a, b = floats(20, 8), floats(20, 8)
+    out = applied(arithmetic, np.zeros((20, 7, 8), F32), a, b)
+    expected = (a + b, a - b, a * b, a / b, np.maximum(a, b), np.minimum(a, b), np.abs(a))
+    assert np.array_equal(out, np.stack(expected, axis=1))
+
+
+def test_fma_rounds_once():
+    @native
+    def multiply_add(a, b, c, out):
+        s.store(out, s.fma(s.load_f32x8(a), s.load_f32x8(b), s.load_f32x8(c)))
+
+    a, b = random.uniform(1, 2, (2, 50, 8)).astype(F32)
+    c = -(a * b)  # what is left is the rounding error of a * b: nothing else would find it
+    expected = (a.astype(np.float64) * b + c).astype(F32)
+    assert expected.any()
+    assert np.array_equal(applied(multiply_add, np.zeros_like(a), a, b, c), expected)
+
+
+def test_integer_arithmetic():
+    @native
+    def arithmetic(a, b, out):
+        x, y = s.load_i8x32(a), s.load_i8x32(b)
+        s.store(out, s.add(x, y))
+        s.store(out + 32, s.sub(x, y))
+        s.store(out + 64, s.bit_and(x, y))
+        s.store(out + 96, s.bit_or(x, y))
+        s.store(out + 128, s.bit_xor(x, y))
+
+    a, b = codes(0, 255, 9, 32), codes(0, 255, 9, 32)
+    out = applied(arithmetic, np.zeros((9, 5, 32), np.int8), a, b)
+    assert np.array_equal(out, np.stack((a + b, a - b, a & b, a | b, a ^ b), axis=1))
+
+
+def tree_sum(x):
+    """Halves are added until one value is left: the order that every target has to keep."""
+    while x.shape[-1] > 1:
+        low, high = np.split(x, 2, axis=-1)
+        x = low + high
+    return x
+
+
+def test_horizontal():
+    @native
+    def across(narrow, wide, out):
+        s.store_f32(out, s.horizontal_sum(s.load_f32x8(narrow)))
+        s.store_f32(out + 4, s.horizontal_max(s.load_f32x8(narrow)))
+        s.store_f32(out + 8, s.first_lane(s.load_f32x8(narrow)))
+        s.store_f32(out + 12, s.horizontal_sum(s.load_f32w(wide)))
+
+    narrow, wide = floats(30, 8), floats(30, LANES)
+    out = applied(across, np.zeros((30, 4), F32), narrow, wide)
+    expected = (tree_sum(narrow), narrow.max(axis=1, keepdims=True), narrow[:, :1], tree_sum(wide))
+    assert np.array_equal(out, np.concatenate(expected, axis=1))
+
+
+def test_round_to_int_takes_ties_to_even():
+    @native
+    def rounded(source, integers, bytes_out):
+        q = s.round_to_int(s.load_f32x8(source))
+        s.store(integers, q)
+        s.store_as_i8(bytes_out, q)
+        s.store_i32(integers + 32, s.horizontal_sum(q))
+        s.store(integers + 36, s.to_f32(q))
+
+    edges = [np.nextafter(F32(0.5), F32(0)), np.nextafter(F32(-0.5), F32(0)), F32(-0.0), F32(0)]
+    x = np.append(np.arange(-127.5, 127.5, 0.5), edges).astype(F32)
+    x = np.append(x, np.zeros(-len(x) % 8, F32)).reshape(-1, 8)
+    for row in x:
+        integers, narrow, source = np.zeros(17, np.int32), np.zeros(8, np.int8), row.copy()
+        rounded(at(source), at(integers), at(narrow))
+        expected = np.rint(row).astype(np.int32)
+        assert np.array_equal(integers[:8], expected)
+        assert np.array_equal(narrow, expected)
+        assert integers[8] == expected.sum()
+        assert np.array_equal(integers[9:].view(F32), expected)
+
+
+@native
+def exponential(source, out):
+    s.store(out, s.exp(s.load_f32x8(source)))
+
+
+def exp_of(*x):
+    row = np.zeros((1, 8), F32)
+    row[0, : len(x)] = x
+    return applied(exponential, np.zeros((1, 8), F32), row)[0, : len(x)]
+
+
+def test_exp_is_right_to_the_last_place():
+    @native
+    def many(source, count, out):
+        for i in range(0, count, 8):
+            exponential(source + 4 * i, out + 4 * i)
+
+    x = np.concatenate((np.linspace(-87.33, 88.37, 400_000), random.normal(0, 1e-3, 1000))).astype(F32)
+    out = np.zeros_like(x)
+    many(at(x), len(x), at(out))
+    exact = np.exp(x.astype(np.float64))
+    assert (np.abs(out - exact) / np.spacing(exact.astype(F32))).max() <= 1.5
+
+
+def test_exp_at_its_ends():
+    assert exp_of(0.0, -0.0).tolist() == [1, 1]
+    assert exp_of(-87.34, -88, -1000, -np.inf).tolist() == [0] * 4
+    assert np.isfinite(exp_of(89, 1000, np.inf)).all()
+    assert (exp_of(89, 1000, np.inf) >= exp_of(88.37)).all()
+
+
+def test_keep_first():
+    @native
+    def kept(source, count, out):
+        s.store(out, s.keep_first(s.load_f32x8(source), s.load_i64(count)))
+
+    counts = np.arange(-9, 70)[:, None]
+    x = floats(len(counts), 8)
+    out = applied(kept, np.zeros_like(x), x, counts)
+    assert np.array_equal(out, np.where(np.arange(8) < counts, x, -np.inf))
+
+
+def test_halves_f32x8():
+    @native
+    def halves(source, out):
+        s.store(out, s.halves_f32x8(s.load_f32(source), s.load_f32(source + 4)))
+
+    x = floats(1, 2)
+    assert np.array_equal(applied(halves, np.zeros((1, 8), F32), x), np.repeat(x, 4, axis=1))
+
+
+# --- codes ------------------------------------------------------------------------------------------------------------
+
+
+def test_nibbles_and_joins():
+    @native
+    def unpack(source, out):
+        low, high = s.load_i8x16(source), s.load_i8x16(source + 16)
+        s.store(out, s.nibbles(low))
+        s.store(out + 32, s.join_i8x16(low, high))
+
+    packed = codes(0, 255, 5, 32)
+    out = applied(unpack, np.zeros((5, 64), np.int8), packed)
+    bytes_ = packed[:, :16].view(np.uint8)
+    assert np.array_equal(out, np.concatenate((bytes_ & 15, bytes_ >> 4, packed.view(np.uint8)), axis=1).view(np.int8))
+
+
+def test_bits_to_bytes():
+    @native
+    def expand(source, out):
+        s.store(out, s.bits_to_bytes(s.load_u32(source)))
+
+    packed = codes(0, 255, 6, 4).view(np.uint8)
+    out = applied(expand, np.zeros((6, 32), np.uint8), packed)
+    assert np.array_equal(out, 255 * np.unpackbits(packed, axis=1, bitorder="little"))
+
+
+@pytest.mark.parametrize("constant", [0, 1, 15, 127, -128, -1])
+def test_operations_with_one_byte(constant):
+    @native
+    def operate(source, byte, out):
+        x = s.load_i8x32(source)
+        b = s.load_i8(byte)
+        s.store(out, s.and_byte(x, b))
+        s.store(out + 32, s.xor_byte(x, b))
+        s.store(out + 64, s.subtract_byte(x, b))
+
+    x, byte = codes(0, 255, 5, 32), np.full((5, 1), constant, np.int8)
+    out = applied(operate, np.zeros((5, 3, 32), np.int8), x, byte)
+    assert np.array_equal(out, np.stack((x & byte, x ^ byte, x - byte), axis=1))
+
+
+def test_shifts_move_words():
+    @native
+    def shift(source, count, out):
+        x, n = s.load_i8x32(source), s.load_i8(count)
+        s.store(out, s.shift_right_words(x, n))
+        s.store(out + 32, s.shift_left_words(x, n))
+
+    x, counts = codes(0, 255, 16, 32), np.arange(16, dtype=np.int8)[:, None]
+    out = applied(shift, np.zeros((16, 2, 16), np.uint16), x, counts)
+    words, counts = x.view(np.uint16), counts.astype(np.uint16)
+    assert np.array_equal(out, np.stack((words >> counts, words << counts), axis=1))
+
+
+def test_rows_become_columns():
+    @native
+    def spread(words, lanes, out):
+        s.scatter_words(out, 12, s.load_i8x32(words))
+        s.transpose_store(out + 4, 12, s.load_f32x8(lanes))
+
+    words, lanes = codes(0, 255, 3, 32), floats(3, 8)
+    out = np.zeros((3, 8, 3), np.int32)
+    for row in range(3):
+        spread(at(words[row]), at(lanes[row]), at(out[row]))
+    assert np.array_equal(out[..., 0], words.view(np.int32))
+    assert np.array_equal(out[..., 1], lanes.view(np.int32))
+    assert not out[..., 2].any()
+
+
+def test_codes_to_f32():
+    @native
+    def quarters(source, out):
+        x = s.load_i8x32(source)
+        s.store(out, s.first_codes(x))
+        s.store(out + 32, s.second_codes(x))
+        s.store(out + 64, s.third_codes(x))
+        s.store(out + 96, s.fourth_codes(x))
+
+    x = codes(0, 255, 9, 32)
+    out = applied(quarters, np.zeros((9, 32), F32), x)
+    assert np.array_equal(out, x.view(np.uint8) if s.SIGNED_BIAS else x)
+
+
+# --- integer dot products ---------------------------------------------------------------------------------------------
+
+
+def sums_of_four(weights, x):
+    products = weights.astype(np.int64) * x.astype(np.int64)
+    return products.reshape(*products.shape[:-1], -1, 4).sum(axis=-1)
+
+
+def activations(*shape):
+    """int8 [*shape]: the extreme codes -127 and 127 in every pairing with those of `codes`."""
+    x = random.integers(-127, 128, shape).astype(np.int8)
+    x[0], x[-1] = 127, 127
+    x[1], x[-2] = -127, -127
+    return x
+
+
+def weights_u(top, *shape):
+    """int8 [*shape]: codes 0..top; two rows of zeros at the start, two of the highest code at the end."""
+    weights = codes(0, top, *shape)
+    weights[1], weights[-2] = 0, top
+    return weights
+
+
+WIDTHS = [
+    pytest.param((s.zero_i32x8, s.load_i8x32, 32), id="row"),
+    pytest.param((s.zero_i32w, s.load_i8w, 4 * LANES), id="panel"),
+]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_dot_u7(width):
+    zero, load, count = width
+    dot_u7 = s.dot_u7
+
+    @native
+    def twice(weights, x, out):
+        s.store(out, dot_u7(dot_u7(zero(), load(weights), load(x)), load(weights), load(x)))
+
+    weights, x = weights_u(127, 40, count), activations(40, count)
+    out = applied(twice, np.zeros((40, count // 4), np.int32), weights, x)
+    assert np.array_equal(out, 2 * sums_of_four(weights, x))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_dot_s8(width):
+    """Where the hardware wants unsigned codes, weights come with 128 added, and so do the sums: 128 times that of x."""
+    zero, load, count = width
+    dot_s8 = s.dot_s8
+
+    @native
+    def twice(weights, x, out):
+        s.store(out, dot_s8(dot_s8(zero(), load(weights), load(x)), load(weights), load(x)))
+
+    weights, x = codes(-128, 127, 40, count), activations(40, count)
+    weights[1], weights[-2] = -128, 127
+    stored = weights ^ np.int8(-128) if s.SIGNED_BIAS else weights
+    out = applied(twice, np.zeros((40, count // 4), np.int32), stored, x)
+    assert np.array_equal(out, 2 * sums_of_four(weights.astype(np.int64) + s.SIGNED_BIAS, x))
+
+
+@pytest.mark.parametrize(("top", "widen_first"), [(31, False), (63, True), (127, True)])
+def test_sums_of_eight_rows(top, widen_first):
+    """row_products, pairs, fours, halves: the sums of elements 0-15 and of 16-31, a lane for each row."""
+
+    @native
+    def products(weights, x):
+        if widen_first:
+            return s.widen(s.row_products(s.load_i8x32(weights), s.load_i8x32(x)))
+        return s.row_products(s.load_i8x32(weights), s.load_i8x32(x))
+
+    @native
+    def four(weights, x):
+        low = s.sum_pairs(products(weights, x), products(weights + 32, x))
+        return s.sum_fours(low, s.sum_pairs(products(weights + 64, x), products(weights + 96, x)))
+
+    @native
+    def eight(weights, x, out):
+        low, high = four(weights, x), four(weights + 128, x)
+        if widen_first:
+            s.store(out, s.low_halves(low, high))
+            s.store(out + 32, s.high_halves(low, high))
+        else:
+            s.store(out, s.widen(s.low_halves(low, high)))
+            s.store(out + 32, s.widen(s.high_halves(low, high)))
+
+    weights, x = weights_u(top, 20, 8, 32), activations(20, 32)
+    out = applied(eight, np.zeros((20, 2, 8), np.int32), weights, x)
+    sums = sums_of_four(weights, x[:, None]).reshape(20, 8, 2, 4).sum(axis=-1)
+    assert np.array_equal(out, sums.transpose(0, 2, 1))
+
+
+@pytest.mark.parametrize(("top", "steps"), [(15, 8), (31, 4), (63, 2), (127, 1)])
+def test_narrow_sums_hold_as_many_steps_as_the_panels_take(top, steps):
+    @native
+    def panel(weights, x, out):
+        acc = s.zero_i32w()
+        for _ in range(3):
+            narrow = s.zero_narrow()
+            for step in range(steps):
+                narrow = s.narrow_dot(narrow, s.load_i8w(weights + 4 * LANES * step), s.splat4_at(x + 4 * step))
+            acc = s.widen_add(acc, narrow)
+        s.store(out, acc)
+
+    weights, x = weights_u(top, 20, steps, LANES, 4), activations(20, steps, 1, 4)
+    out = applied(panel, np.zeros((20, LANES), np.int32), weights, x)
+    assert np.array_equal(out, 3 * (weights.astype(np.int64) * x).sum(axis=(1, 3)))
+
+
+# --- atoms ------------------------------------------------------------------------------------------------------------
+
+
+def test_atoms():
+    @native
+    def count_up(word):
+        before = s.atomic_add(word, 3)
+        s.atomic_store(word + 8, s.atomic_load(word))
+        return before, s.atomic_load_i32(word + 16)
+
+    words = np.array([2**40, 0, 2**32 + 7], np.int64)
+    assert count_up(at(words)) == (2**40, 7)
+    assert words[:2].tolist() == [2**40 + 3] * 2
+
+
+# --- targets ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def processor(monkeypatch):
+    """Pretends that the processor has these features."""
+    return lambda *names: monkeypatch.setattr(s, "target_features", lambda: set(names))
+
+
+@pytest.mark.parametrize("target", s.TARGETS)
+def test_the_best_target_whose_features_are_there(target, processor):
+    processor("sse2", *s.TARGETS[target])
+    assert s.choose_target() == target
+
+
+def test_one_missing_feature_is_enough_to_go_without(processor):
+    processor(*s.TARGETS["avx2"] - {"fma"})
+    assert s.choose_target() == "portable"
+    with pytest.raises(EngineError, match="TINYLLM_SIMD=avx2: this processor lacks fma"):
+        s.choose_target("avx2")
+
+
+def test_a_forced_target(processor):
+    processor(*s.TARGETS["avx512"])
+    assert s.choose_target("avx2") == "avx2"
+    assert s.choose_target("portable") == "portable"
+    with pytest.raises(EngineError, match=r"TINYLLM_SIMD: expected one of avx512, .*; found 'sse9'"):
+        s.choose_target("sse9")
