@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.engines import running
 from support.golden import GOLDEN
-from support.models import smollm2_path
+from support.models import WITHOUT_SMOLLM2, smollm2_path
 from support.requantize import requantized
 from tinyllm_engine.model import Model
 
@@ -20,7 +20,7 @@ EXACT = 0.01
 
 @pytest.fixture(scope="module")
 def path():
-    return smollm2_path()
+    return smollm2_path() or pytest.skip(WITHOUT_SMOLLM2)
 
 
 @pytest.fixture(scope="module")
