@@ -1,0 +1,108 @@
+"""What the screen looks like, as pictures. After a change that is wanted, run this with --snapshot-update."""
+
+from __future__ import annotations
+
+import pytest
+from support.chat_driver import MODEL, Chat
+from tinyllm_chat.chat.scripted import ScriptedBackend
+from tinyllm_chat.chat.session import Session
+from tinyllm_chat.chat.settings import CONFIG, Settings
+from tinyllm_chat.tui.app import TinyLLMChatApp
+
+ANSWER = """Gravity is a **fundamental concept** in physics that describes the curvature of spacetime by mass.
+
+## What it does
+
+- it acts between *all* masses, however far apart
+- near the surface of the Earth it gives everything the same acceleration, `g = 9.81 m/s²`
+
+```python
+def force(m1: float, m2: float, r: float) -> float:
+    return 6.674e-11 * m1 * m2 / r**2  # newtons
+```
+
+| body  | g in m/s² |
+|-------|-----------|
+| Earth | 9.81      |
+| Moon  | 1.62      |
+
+> What goes up must come down.
+"""
+
+
+def an_app(*answers, theme: str = "", **backend) -> TinyLLMChatApp:
+    """An app whose figures do not depend on how fast the test runs."""
+    scripted = ScriptedBackend(answers or (ANSWER,), automatic=False, **backend)
+    app = TinyLLMChatApp(Session(scripted, None, Settings({CONFIG: {"theme": theme}})), model=MODEL)
+    app.feed._clock = lambda: 0.0
+    return app
+
+
+def chat_of(pilot) -> Chat:
+    return Chat(pilot.app, pilot.app.session._backend, pilot)
+
+
+async def answered(pilot) -> None:
+    chat = chat_of(pilot)
+    await chat.ready()
+    await chat.ask("What is gravity?")
+    await chat.type("Tell me more about")
+    await chat.until(lambda: "4 tokens" in "\n".join(chat.screen))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_an_answer(snap_compare, size):
+    assert snap_compare(an_app(), terminal_size=size, run_before=answered)
+
+
+def test_light(snap_compare):
+    assert snap_compare(an_app(theme="tinyllm-light"), terminal_size=(160, 45), run_before=answered)
+
+
+def test_sampling_turned_and_another_answer_that_failed(snap_compare):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        await chat.ask("What is gravity?", steps=12)
+        await chat.press("alt+up")
+        await chat.write(3)
+        await chat.press("escape")
+        await chat.sees("stopped")
+        await chat.send("And why?")
+        await chat.until(lambda: len(chat.backend.requests) == 2)
+        chat.backend.finish()
+        await chat.sees("120 MB are free")
+        await chat.until(lambda: not chat.app._flashing)
+
+    app = an_app(ANSWER, RuntimeError("not enough memory: 512 MB are needed, 120 MB are free"))
+    assert snap_compare(app, terminal_size=(100, 30), run_before=run)
+
+
+def test_waiting_for_a_model(snap_compare):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.until(lambda: chat.backend.opened)
+        chat.backend.loading("compiling kernels", 7, 20)
+        await chat.send("Are you there?")
+        await chat.sees("compiling kernels 35 %")
+
+    assert snap_compare(an_app(), terminal_size=(80, 24), run_before=run)
+
+
+def test_help(snap_compare):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        await chat.press("f1")
+
+    assert snap_compare(an_app(), terminal_size=(100, 30), run_before=run)
+
+
+def test_suggestions(snap_compare):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        await chat.type("/t")
+        await chat.until(lambda: "/temp" in "\n".join(chat.screen))
+
+    assert snap_compare(an_app(), terminal_size=(80, 24), run_before=run)
