@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinyllm_engine.cancel import Cancel
+from tinyllm_engine.decode import MANY, Drawn
 from tinyllm_engine.errors import (
     CancelledError,
     ContextFullError,
@@ -81,6 +82,21 @@ class _Sequence(Protocol):
     def tokens(self) -> list[int]: ...
     def truncate(self, n: int) -> int: ...
     def forward(self, ids: Sequence[int], *, cancel: Cancel | None = None) -> NDArray[np.float32]: ...
+
+
+@runtime_checkable
+class DrawsMany(Protocol):
+    """A sequence that evaluates and draws several tokens in one call."""
+
+    def decode(
+        self,
+        last: int,
+        sampler: NativeSampler,
+        tokens: Sequence[int],
+        eog: NDArray[np.bool_],
+        count: int,
+        cancel: Cancel | None,
+    ) -> Drawn: ...
 
 
 def generate(
@@ -170,22 +186,41 @@ class _Generation:
 
     def _write(self, logits: NDArray[np.float32]) -> Generator[Event, None, Reason]:
         """Draws and yields tokens, evaluating the last one before it draws the next; returns why it ended."""
-        while self.generated != self.max_tokens:
-            started = time.perf_counter()
-            if self.generated:
-                logits = self.sequence.forward(self.tokens[-1:], cancel=self.cancel)
+        if self.max_tokens == 0:
+            return "length"
+        self._stop_if_cancelled()
+        started = time.perf_counter()
+        drawn = Drawn(*([value] for value in self.sampler.sample(logits, self.tokens)))
+        eog = self.text.eog_mask(logits.size)
+        while True:
+            seconds = time.perf_counter() - started
+            for id, logprob in zip(drawn.ids, drawn.logprobs, strict=True):
+                if eog[id]:
+                    return "eog"
+                self.generated += 1
+                self.tokens.append(id)
+                text = self.text.feed(id)
+                self._add_time(seconds / len(drawn.ids))
+                yield Token(id, text, logprob)
+                if self.text.stopped:
+                    return "stop"
+            if self.generated == self.max_tokens:
+                return "length"
             self._stop_if_cancelled()
-            id, logprob = self.sampler.sample(logits, self.tokens)
-            if id in self.text.eog_ids:
-                return "eog"
-            self.generated += 1
-            self.tokens.append(id)
-            text = self.text.feed(id)
-            self._add_time(time.perf_counter() - started)
-            yield Token(id, text, logprob)
-            if self.text.stopped:
-                return "stop"
-        return "length"
+            started = time.perf_counter()
+            drawn = self._draw(eog)
+            if not drawn.ids:
+                self._stop_if_cancelled()
+
+    def _draw(self, eog: NDArray[np.bool_]) -> Drawn:
+        """The next token, or the next few where nothing has to be looked at in between."""
+        if not self.text.has_stops and isinstance(self.sequence, DrawsMany):
+            left = MANY if self.max_tokens is None else min(MANY, self.max_tokens - self.generated)
+            return self.sequence.decode(self.tokens[-1], self.sampler, self.tokens, eog, left, self.cancel)
+        logits = self.sequence.forward(self.tokens[-1:], cancel=self.cancel)
+        self._stop_if_cancelled()
+        id, logprob = self.sampler.sample(logits, self.tokens)
+        return Drawn([id], [logprob])
 
     def _stop_if_cancelled(self) -> None:
         if self.cancel.is_set():
@@ -223,11 +258,18 @@ class _Text:
     """The text of the tokens: characters complete, stop strings cut off with all that follows."""
 
     def __init__(self, tokenizer: Any, stops: Sequence[str]) -> None:
-        self.eog_ids: frozenset[int] = tokenizer.eog_ids if tokenizer is not None else frozenset()
+        self._eog_ids: frozenset[int] = tokenizer.eog_ids if tokenizer is not None else frozenset()
+        self.has_stops = bool(stops)
         self.stopped = False
         self._stream = tokenizer.stream() if tokenizer is not None else None
         self._stops = tuple(stops)
         self._held = ""  # the longest end of the text that begins a stop string
+
+    def eog_mask(self, vocab_size: int) -> NDArray[np.bool_]:
+        """bool [vocabulary]: the tokens that end a generation."""
+        mask = np.zeros(vocab_size, np.bool_)
+        mask[[id for id in self._eog_ids if id < vocab_size]] = True
+        return mask
 
     def feed(self, id: int) -> str:
         """What can be shown after this token; sets `stopped` where it completes a stop string."""

@@ -9,15 +9,18 @@ import numpy as np
 
 from tinyllm_engine import team as team_module
 from tinyllm_engine.cancel import Cancel
+from tinyllm_engine.decode import BUDGET, Drawn, decode_tokens
 from tinyllm_engine.errors import CancelledError, ContextFullError, EngineError, TokenizerError, UnsupportedModelError
 from tinyllm_engine.forward import forward
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.jit import remove_old_folders
+from tinyllm_engine.kernels.sample import NativeSampler, sample
 from tinyllm_engine.kv_cache import KVCache, LayerShape, PageTable
 from tinyllm_engine.model import Model, Progress
 from tinyllm_engine.preparation import prepare
 from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
+from tinyllm_engine.sampling import non_finite
 from tinyllm_engine.team import CANCEL, Team, follow, lead
 
 BATCH = 512  # rows of a prefill pass
@@ -52,11 +55,9 @@ class Runner:
         shapes = [LayerShape(layer.kv_heads, config.key_length, config.value_length) for layer in weights.layers]
         self.cache = KVCache(shapes, self.context_length, kv_type)
         self.team = Team(self.threads)
-        self._state = State(min(BATCH, -(-self.context_length // 4) * 4))
+        self.state = State(min(BATCH, -(-self.context_length // 4) * 4))
         self._decode, self._decode_logits = self._record(1, 1, fuse)
-        self._prefill, self._prefill_logits = self._record(
-            self._state.max_rows, min(OUTPUTS, self._state.max_rows), fuse
-        )
+        self._prefill, self._prefill_logits = self._record(self.state.max_rows, min(OUTPUTS, self.state.max_rows), fuse)
         self._compile(progress)
         self._sequences: list[Sequence] = []
         self._clocks: dict[Program, np.ndarray] = {}
@@ -70,7 +71,7 @@ class Runner:
 
     def _record(self, rows: int, outputs: int, fuse: bool):
         cancel = self.team.address(CANCEL)
-        p = Recorder(self._state, self.cache, self.context_length, self.threads, cancel, rows, outputs)
+        p = Recorder(self.state, self.cache, self.context_length, self.threads, cancel, rows, outputs)
         logits = forward(p, self.model)
         program = p.program
         if fuse:
@@ -78,7 +79,7 @@ class Runner:
         return program, logits.array
 
     def _compile(self, progress: Progress | None) -> None:
-        prepare([lead, follow, *self._decode.kernels, *self._prefill.kernels], progress)
+        prepare([lead, follow, decode_tokens, sample, *self._decode.kernels, *self._prefill.kernels], progress)
         self._decode.freeze()
         self._prefill.freeze()
         remove_old_folders()
@@ -117,7 +118,7 @@ class Runner:
         Returns its program and the logits it will write: float32 [1, vocabulary] after the last id, or
         [n, vocabulary] after each.
         """
-        n, state = len(ids), self._state
+        n, state = len(ids), self.state
         state.tokens[:n] = ids
         state.positions[:n] = np.arange(sequence.position, sequence.position + n)
         state.tables[:n] = sequence.pages.table.ctypes.data
@@ -129,6 +130,12 @@ class Runner:
         """One pass over the rows of `set_rows`. Returns a view of the logits, None when cancelled."""
         program, logits = self.set_rows(sequence, ids, all_logits)
         return logits if self.team.run(program.freeze(), cancel, self._clocks.get(program)) else None
+
+    def load_row(self, sequence: Sequence, token: int, cancel: Cancel | None) -> np.ndarray:
+        """Prepares one-row passes that begin with this token at the sequence's end; returns where the logits go."""
+        program, logits = self.set_rows(sequence, [token], all_logits=False)
+        self.team.load(program.freeze(), cancel, self._clocks.get(program))
+        return logits[0]
 
 
 class Sequence:
@@ -162,7 +169,7 @@ class Sequence:
         """
         ids = list(ids)
         self._check(ids)
-        step = min(OUTPUTS, self.runner._state.max_rows) if all_logits else self.runner._state.max_rows
+        step = min(OUTPUTS, self.runner.state.max_rows) if all_logits else self.runner.state.max_rows
         kept: list[np.ndarray] = []
         logits = None
         for start in range(0, len(ids), step):
@@ -190,6 +197,46 @@ class Sequence:
         for token in ids:
             if not 0 <= token < vocabulary:
                 raise TokenizerError(f"token id: expected 0 to {vocabulary - 1}, found {token}")
+
+    def decode(
+        self, last: int, sampler: NativeSampler, tokens: Ids[int], eog: np.ndarray, count: int, cancel: Cancel | None
+    ) -> Drawn:
+        """Evaluates `last`, draws the next token, evaluates that, and so on, up to `count` tokens in one native call.
+
+        tokens: all ids so far, `last` included; eog: bool [vocabulary]. Raises ContextFullError if `last` does not fit,
+        NonFiniteLogitsError. The last token drawn is not evaluated.
+        """
+        self._check([last])
+        count = min(count, self.context_length - self.position)
+        self.pages.grow(self.position + count)
+        runner = self.runner
+        recent = sampler.recent(tokens, count)
+        ids, logprobs = np.zeros(count, np.int32), np.zeros(count, np.float64)
+        logits = runner.load_row(self, last, cancel)
+        drawn, end = decode_tokens(
+            runner.team.address(0),
+            runner.threads,
+            runner.state.tokens,
+            runner.state.positions,
+            logits,
+            sampler.shared.record,
+            np.uint64(sampler.seed),
+            np.uint64(sampler.drawn),
+            recent,
+            len(recent) - count,
+            eog,
+            sampler.scratch(runner.vocab_size),
+            BUDGET,
+            ids,
+            logprobs,
+        )
+        evaluated = drawn + 1 if end < 0 else drawn
+        self.tokens += [last, *ids.tolist()][:evaluated]
+        self.pages.shrink(self.position)
+        sampler.drawn += int(drawn)
+        if end < 0:
+            raise non_finite(-end, runner.vocab_size)
+        return Drawn(ids[:drawn].tolist(), logprobs[:drawn].tolist())
 
     def truncate(self, length: int) -> int:
         """Forgets the tokens from `length` on; returns the length really kept."""

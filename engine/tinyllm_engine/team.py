@@ -157,14 +157,20 @@ def run_timed(control, program, length, threads, clocks):
                 return
 
 
-@compiled(types.void(types.intp, types.intp, types.intp))
-def lead(control, thread, threads):
+@native
+def run_together(control, threads):
     """Thread 0: wakes the others, runs, returns when all are through."""
     if threads > 1:
         atomic_add(control + GENERATION, 1)
         if atomic_load(control + SLEEPERS) > 0:
             wake(control + GENERATION, threads)
-    run_entries(control, thread, threads)
+    run_entries(control, 0, threads)
+
+
+@compiled(types.void(types.intp, types.intp))
+def lead(control, threads):
+    """`run_together`, called from Python."""
+    run_together(control, threads)
 
 
 @compiled(types.void(types.intp, types.intp, types.intp))
@@ -206,6 +212,12 @@ class Team:
 
         clocks: int64 [entries, 2], to which the nanoseconds of thread 0 are added: in each kernel, at its barrier
         """
+        cancel = self.load(program, cancel, clocks)
+        lead(self.address(0), self.threads)
+        return not cancel.is_set()
+
+    def load(self, program: np.ndarray, cancel: Cancel | None = None, clocks: np.ndarray | None = None) -> Cancel:
+        """Prepares `run_together` of a program; returns the cancel flag in force."""
         cancel = cancel or self._never
         self._control[PROGRAM // 8] = program.ctypes.data
         self._control[LENGTH // 8] = len(program)
@@ -213,8 +225,7 @@ class Team:
         self._control[CLOCKS // 8] = 0 if clocks is None else clocks.ctypes.data
         if not self._followers and self.threads > 1:
             self._start()
-        lead(self.address(0), 0, self.threads)
-        return not cancel.is_set()
+        return cancel
 
     def _start(self) -> None:
         for thread in range(1, self.threads):
@@ -236,7 +247,7 @@ class Team:
 def _end(control: np.ndarray, threads: int, followers: list[threading.Thread]) -> None:
     """Ends a team's followers and makes its control block new again."""
     control[QUIT // 8], control[LENGTH // 8] = 1, 0
-    lead(control.ctypes.data, 0, threads)
+    lead(control.ctypes.data, threads)
     for follower in followers:
         follower.join(timeout=5)
     followers.clear()

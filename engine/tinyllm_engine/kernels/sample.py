@@ -68,13 +68,24 @@ class NativeSampler(Sampler):
         super().__init__(params)
         self._scratch = new_scratch(0)
 
-    def sample(self, logits: NDArray[np.float32], tokens: Sequence[int] | NDArray[np.int32]) -> tuple[int, float]:
-        if self._scratch.scores.size != logits.size:
-            self._scratch = new_scratch(logits.size)
+    def scratch(self, vocab_size: int) -> Scratch:
+        """Working memory for logits of this size, kept between draws."""
+        if self._scratch.scores.size != vocab_size:
+            self._scratch = new_scratch(vocab_size)
+        return self._scratch
+
+    def recent(self, tokens: Sequence[int] | NDArray[np.int32], room: int = 0) -> NDArray[np.int32]:
+        """The tokens that penalties may look at, and room for more behind them."""
         last_n = self.shared.params.repeat_last_n
-        recent = np.asarray(tokens if last_n < 0 else tokens[max(0, len(tokens) - last_n) :], np.int32)
-        seed, index = U64(self.seed), U64(self.drawn)
-        choice, logprob = sample(np.ascontiguousarray(logits), self.shared.record, seed, index, recent, self._scratch)
+        seen = tokens if last_n < 0 else tokens[max(0, len(tokens) - last_n) :]
+        recent = np.zeros(len(seen) + room, np.int32)
+        recent[: len(seen)] = seen
+        return recent
+
+    def sample(self, logits: NDArray[np.float32], tokens: Sequence[int] | NDArray[np.int32]) -> tuple[int, float]:
+        recent = self.recent(tokens)
+        seed, index, scratch = U64(self.seed), U64(self.drawn), self.scratch(logits.size)
+        choice, logprob = sample(np.ascontiguousarray(logits), self.shared.record, seed, index, recent, scratch)
         if choice < 0:
             raise non_finite(-choice, logits.size)
         self.drawn += 1
@@ -88,6 +99,12 @@ SHARED = types.Array(from_dtype(SHARED_DTYPE), 1, "C")
 
 @compiled(ANSWER(types.float32[::1], SHARED, types.uint64, types.uint64, types.int32[::1], SCRATCH))
 def sample(logits, shared, seed, index, recent, scratch):
+    """`choose` for callers in Python."""
+    return choose(logits, shared, seed, index, recent, scratch)
+
+
+@native
+def choose(logits, shared, seed, index, recent, scratch):
     """Returns (id, log of its probability before penalties, crops and temperature), or (-bad, 0.0).
 
     logits float32 [v]; shared SHARED_DTYPE [1]; seed, index uint64: the index-th draw of that seed; recent int32 [any]:
