@@ -24,9 +24,10 @@ from tinyllm_engine.errors import (
 from tinyllm_engine.kernels.sample import NativeSampler
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
 
-# Prompt tokens between two progress events. Each piece ends with one row of logits that nobody asked for, which is
-# little beside 128 tokens; on a slow machine longer pieces would look like a standstill.
-PREFILL_PIECE = 128
+# Prompt tokens between two progress events: few at first, since on a slow machine many would look like a standstill;
+# more where that is quick, since a long batch unpacks each weight for more tokens.
+PREFILL_PIECES = (128, 512)
+QUICK = 0.2  # seconds for a piece
 
 Reason = Literal["eog", "stop", "length", "context_full", "cancelled"]
 
@@ -175,13 +176,18 @@ class _Generation:
         self._stop_if_cancelled()
         self.reused = self.sequence.truncate(common_prefix(self.sequence.tokens, ids[:-1]))
         yield PrefillProgress(self.reused, total, self.reused)
-        for start in range(self.reused, total, PREFILL_PIECE):
-            end = min(start + PREFILL_PIECE, total)
+        piece, start = PREFILL_PIECES[0], self.reused
+        while start < total:
+            end = min(start + piece, total)
             self._stop_if_cancelled()
             started = time.perf_counter()
             logits = self.sequence.forward(ids[start:end], cancel=self.cancel)
-            self.prefill_seconds += time.perf_counter() - started
+            seconds = time.perf_counter() - started
+            self.prefill_seconds += seconds
             yield PrefillProgress(end, total, self.reused)
+            start = end
+            if seconds < QUICK:
+                piece = min(2 * piece, PREFILL_PIECES[1])
         return logits
 
     def _write(self, logits: NDArray[np.float32]) -> Generator[Event, None, Reason]:
