@@ -12,16 +12,9 @@ def forward(p: Recorder, model: Model) -> Buffer:
     """Records one pass over the rows of the batch; returns the buffer of logits, float32 [outputs, vocabulary]."""
     w, c = model.weights, model.config
     n_embd, d_k, d_v = c.embedding_length, c.key_length, c.value_length
-    widest = max(layer.ffn_gate.outputs for layer in w.layers)
-    heads, kv_heads = max(c.head_count), max(c.head_count_kv)
 
     x = p.buffer("x", n_embd)  # the residual stream
     xb = p.buffer("xb", n_embd)  # x after a norm; then what a block adds to x
-    q = p.buffer("q", heads * d_k)
-    k = p.buffer("k", kv_heads * d_k)
-    v = p.buffer("v", kv_heads * d_v)
-    att = p.buffer("att", heads * d_v)
-    gate, up = p.buffer("gate", widest), p.buffer("up", widest)
     logits = p.buffer("logits", w.output.outputs, outputs=True)
 
     epsilon = c.norm_rms_epsilon or 1e-5
@@ -30,6 +23,10 @@ def forward(p: Recorder, model: Model) -> Buffer:
     p.embed(x, w.token_embd)
 
     for il, layer in enumerate(w.layers):
+        q, att = p.buffer("q", layer.heads * d_k), p.buffer("att", layer.heads * d_v)
+        k, v = p.buffer("k", layer.kv_heads * d_k), p.buffer("v", layer.kv_heads * d_v)
+        gate, up = p.buffer("gate", layer.ffn_gate.outputs), p.buffer("up", layer.ffn_up.outputs)
+
         p.rms_norm(xb, x, layer.attn_norm, epsilon)
         p.matmul(q, layer.attn_q, xb)
         p.matmul(k, layer.attn_k, xb)

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from tinyllm_engine.kernels.elementwise import swiglu_quantize
 from tinyllm_engine.kernels.norm import rms_norm_quantize
 from tinyllm_engine.kernels.quantize import Codes
-from tinyllm_engine.program import ALL, CodesBuffer, Op, read_before_written
+from tinyllm_engine.program import ALL, CODE_FIELDS, CodesBuffer, Op, read_before_written
 
 Rule = Callable[[list[Op], int], list[Op] | None]
-CODE_FIELDS = ("codes", "scales", "sums", "half_sums")
 
 
 def residual(ops: list[Op], i: int) -> list[Op] | None:

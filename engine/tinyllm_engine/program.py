@@ -18,6 +18,7 @@ from tinyllm_engine.jit import Kernel
 from tinyllm_engine.kernels.quantize import Codes
 
 ALL = "all"  # any thread may touch any element
+CODE_FIELDS = ("codes", "scales", "sums", "half_sums")  # arguments that are a CodesBuffer
 
 
 class Buffer:
@@ -40,9 +41,8 @@ class CodesBuffer:
     def __init__(self, name: str, codes: Codes):
         self.name, self.codes = name, codes
 
-    def fields(self) -> dict[str, int]:
-        c = self.codes
-        return {"codes": c.codes, "scales": c.scales, "sums": c.sums, "half_sums": c.half_sums}
+    def fields(self) -> dict[str, Any]:
+        return {name: getattr(self.codes, name) for name in CODE_FIELDS}
 
 
 @dataclass

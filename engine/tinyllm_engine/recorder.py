@@ -7,6 +7,7 @@ the cache, and by whether the program is for one row (decode) or for a batch.
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tinyllm_engine.kernels.quantize import Codes, quantize
 from tinyllm_engine.kv_cache import KVCache
 from tinyllm_engine.memory import aligned
 from tinyllm_engine.model import Linear
-from tinyllm_engine.program import ALL, Buffer, CodesBuffer, Op, Program
+from tinyllm_engine.program import ALL, CODE_FIELDS, Buffer, CodesBuffer, Op, Program
 from tinyllm_engine.tensor import TensorView
 
 FLOAT_TYPES = ("F32", "F16", "BF16")
@@ -75,6 +76,7 @@ class Recorder:
         self.rows, self.max_outputs = rows, outputs
         self.one_row = rows == 1
         self._cancel = cancel
+        self._buffers: dict[tuple[str, int, bool], Buffer] = {}
         self._count: dict[Buffer, int] = {}  # buffer -> address of the number of rows it holds
         self._codes: dict[Buffer, CodesBuffer] = {}
         self._fresh: set[Buffer] = set()  # buffers whose codes are those of their present contents
@@ -88,10 +90,13 @@ class Recorder:
     # --- memory ---
 
     def buffer(self, name: str, columns: int, outputs: bool = False) -> Buffer:
-        """float32 [rows, columns], or as many rows as can have logits."""
-        rows = self.max_outputs if outputs else self.rows
-        padded = rows if self.one_row else -(-rows // TILE) * TILE
-        return Buffer(name, aligned((padded, columns)))
+        """float32 [rows, columns], or as many rows as can have logits. The same one for the same name and size."""
+        key = name, columns, outputs
+        if key not in self._buffers:
+            rows = self.max_outputs if outputs else self.rows
+            padded = rows if self.one_row else -(-rows // TILE) * TILE
+            self._buffers[key] = Buffer(name, aligned((padded, columns)))
+        return self._buffers[key]
 
     def _append(self, kind: str, kernel: Kernel, reads: dict, writes: dict, keep: tuple = (), **fields) -> None:
         self.program.append(Op(kind, kernel, fields, reads, writes, keep=keep))
@@ -164,7 +169,7 @@ class Recorder:
         weight, bias = linear.weight, linear.bias
         is_float = weight.type.name in FLOAT_TYPES
         source: Buffer | CodesBuffer = x if is_float else self._quantized(x)
-        codes = {"codes": 0, "scales": 0, "sums": 0, "half_sums": 0} if isinstance(source, Buffer) else source.fields()
+        codes = dict.fromkeys(CODE_FIELDS, 0) if isinstance(source, Buffer) else source.fields()
         self._append(
             "matmul",
             kernel_for(matvec if self.one_row else matmul, weight),
@@ -306,8 +311,8 @@ class Recorder:
         floats = attention.scratch_floats(heads, shape.heads, shape.k_size, shape.v_size)
         if self._attention_scratch is None or self._attention_scratch.shape[1] < floats:
             self._attention_scratch = aligned((self.threads, floats))
-        if self._parts is None:
-            runs = attention.max_runs(self.context_length) if self.one_row else 0
+        runs = attention.max_runs(self.context_length) if self.one_row else 0
+        if self._parts is None or self._parts.array.size < heads * runs * (2 + shape.v_size):
             self._parts = Buffer("runs", aligned((heads * runs, 2 + shape.v_size)))
         fields = {
             "q": q,
