@@ -1,0 +1,107 @@
+"""The cache's pages: where they lie, who owns them, and that their memory comes and goes."""
+
+import mmap
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tinyllm_engine.errors import ContextFullError, OutOfMemoryError, UnsupportedModelError
+from tinyllm_engine.kv_cache import PAGE, KVCache, LayerShape, PageTable
+from tinyllm_engine.twins import array_at
+
+SHAPES = [LayerShape(2, 64, 64), LayerShape(1, 80, 96)]
+
+
+def pages_of(cache, layer):
+    """K and V of a layer as bytes: uint8 [pages, page bytes] each."""
+    return (
+        array_at(cache.k_address(layer), np.uint8, cache.pages, cache.k_page_bytes[layer]),
+        array_at(cache.v_address(layer), np.uint8, cache.pages, cache.v_page_bytes[layer]),
+    )
+
+
+@pytest.mark.parametrize(("kv_type", "element"), [("f16", 2), ("f32", 4)])
+def test_sizes(kv_type, element):
+    cache = KVCache(SHAPES, 130, kv_type)
+    assert cache.pages == 3
+    assert cache.bytes_per_token == element * (2 * (64 + 64) + 1 * (80 + 96))
+    assert (cache.pages_in_use, cache.bytes_in_use) == (0, 0)
+    cache.take_page()
+    assert cache.bytes_in_use == PAGE * cache.bytes_per_token
+
+
+def test_layers_and_pages_share_no_byte():
+    cache = KVCache(SHAPES, 130)
+    parts = [memory for layer in range(2) for memory in pages_of(cache, layer)]
+    for number, memory in enumerate(parts, start=1):
+        assert memory.ctypes.data % 64 == 0
+        assert not memory.any()
+        memory[:] = number
+    for number, memory in enumerate(parts, start=1):
+        assert (memory == number).all()
+
+
+def test_another_type_is_refused():
+    with pytest.raises(UnsupportedModelError, match="KV cache type: expected f32 or f16, found 'q3'"):
+        KVCache(SHAPES, 64, "q3")
+
+
+def test_more_than_there_is_address_space():
+    with pytest.raises(OutOfMemoryError, match=r"KV cache: the system refuses .* MB of address space"):
+        KVCache(SHAPES, 1 << 55)
+
+
+def test_pages_are_handed_out_once_until_none_is_left():
+    cache = KVCache(SHAPES, 200)
+    taken = [cache.take_page() for _ in range(4)]
+    assert sorted(taken) == [0, 1, 2, 3]
+    with pytest.raises(ContextFullError, match="all 4 pages of 64 tokens are in use"):
+        cache.take_page()
+    cache.drop_page(taken[1])
+    assert cache.pages_in_use == 3
+    assert cache.take_page() == taken[1]
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED") or sys.platform != "linux", reason="needs MADV_DONTNEED")
+def test_a_dropped_page_gives_its_memory_back():
+    cache = KVCache([LayerShape(2, 64, 64)], 256)  # pages of 16384 bytes: whole pages of the system
+    first, second = cache.take_page(), cache.take_page()
+    for memory in pages_of(cache, 0):
+        memory[:] = 7
+    cache.drop_page(first)
+    for memory in pages_of(cache, 0):
+        inner = memory[first][mmap.PAGESIZE : -mmap.PAGESIZE]
+        assert not inner.any()  # reads as zero: the system has taken it
+        assert (memory[second] == 7).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 500)), max_size=30))
+def test_tables_hold_just_the_pages_their_sequences_need(steps):
+    cache = KVCache([LayerShape(1, 8, 16)], 3 * 512)
+    tables = [PageTable(cache, 512) for _ in range(3)]
+    lengths = [0, 0, 0]
+    for number, length in steps:
+        before = tables[number].table[: tables[number].count].copy()
+        if length > lengths[number]:
+            tables[number].grow(length)
+        else:
+            tables[number].shrink(length)
+        lengths[number] = length
+        kept = min(len(before), tables[number].count)
+        assert np.array_equal(tables[number].table[:kept], before[:kept])
+        assert [table.count for table in tables] == [-(-length // PAGE) for length in lengths]
+        owned = np.concatenate([table.table[: table.count] for table in tables])
+        assert len(set(owned.tolist())) == len(owned) == cache.pages_in_use
+
+
+def test_growing_beyond_what_is_free_says_so():
+    cache = KVCache([LayerShape(1, 8, 16)], 128)
+    one, other = PageTable(cache, 128), PageTable(cache, 128)
+    one.grow(65)
+    with pytest.raises(ContextFullError):
+        other.grow(1)
+    one.shrink(64)
+    other.grow(1)
+    assert (one.count, other.count) == (1, 1)
