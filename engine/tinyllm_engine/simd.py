@@ -377,15 +377,10 @@ def _float_call(name, llvm_name, arity):
         suffix = f"v{signature.return_type.lanes}f32"
         return call(builder, f"{llvm_name}.{suffix}", args[0].type, *args)
 
-    if arity == 2:
-
-        def emit(typingctx, a, b):
-            return a(a, a), codegen
-    else:
-
-        def emit(typingctx, a, b, c):
-            return a(a, a, a), codegen
-
+    emit = {
+        2: lambda typingctx, a, b: (a(a, a), codegen),
+        3: lambda typingctx, a, b, c: (a(a, a, a), codegen),
+    }[arity]
     emit.__name__ = emit.__qualname__ = name
     return intrinsic(emit)
 
@@ -443,9 +438,20 @@ def halves_f32x8(builder, low, high):
     return joined(builder, spread(builder, low, 4), spread(builder, high, 4))
 
 
-@operation(F32X8, F32X8)
-def absolute(builder, vector):
-    return call(builder, "llvm.fabs.v8f32", vector.type, vector)
+@operation(types.float32, F32X8, F32X8, F32X8, F32X8)
+def largest_magnitude(builder, a, b, c, d):
+    """The largest |x| of 32 numbers; not a number if one of them is none: as integers those are above infinity."""
+    word = ir.VectorType(I32, 8)
+    magnitudes = ir.Constant(word, [0x7FFFFFFF] * 8)
+
+    def larger(x, y):
+        return builder.select(builder.icmp_signed(">", x, y), x, y)
+
+    a, b, c, d = (builder.and_(builder.bitcast(vector, word), magnitudes) for vector in (a, b, c, d))
+    value = larger(larger(a, b), larger(c, d))
+    for lanes in (4, 2, 1):
+        value = larger(lanes_of(builder, value, range(lanes)), lanes_of(builder, value, range(lanes, 2 * lanes)))
+    return builder.bitcast(builder.extract_element(value, I32(0)), F32)
 
 
 @operation(I32X8, F32X8)
@@ -706,8 +712,8 @@ def _combine(name, low, high):
 
     def typer(typingctx, a, b):
         def codegen(context, builder, signature, args):
-            first = shuffled(builder, *args, low)
-            return first if high is None else builder.add(first, shuffled(builder, *args, high))
+            first = shuffled(builder, args[0], args[1], low)
+            return first if high is None else builder.add(first, shuffled(builder, args[0], args[1], high))
 
         return a(a, a), codegen
 

@@ -147,6 +147,23 @@ def test_rows_of_extremes():
         assert np.isfinite(out.array).all()
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("normed", [False, True])
+def test_what_is_not_finite_stays_so(rows, bad, normed):
+    """However it came in: a product with it must not look like a result. Other rows are none of its business."""
+    with recording(rows, 2) as r:
+        x, y, out = r.filled("x", 64), r.filled("y", 64), r.filled("out", 32)
+        x.array[0, 37] = bad
+        if normed:
+            r.recorder.rms_norm(y, x, np.ones(64, np.float32), 1e-5)
+        r.recorder.matmul(out, Linear(random_tensor(TYPES["Q4_0"], 64, 32)), y if normed else x)
+        program = r.program(fuse=True)
+        r.team.run(program.freeze())
+        assert not np.isfinite(out.array[0]).any()
+        assert np.isfinite(out.array[1:rows]).all()
+
+
 @pytest.mark.parametrize("first", [0, 3, 6])
 def test_rows_that_have_outputs(first):
     with recording(7, 2) as r:

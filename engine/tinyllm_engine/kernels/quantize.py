@@ -2,6 +2,7 @@
 
 Per block of 32: scale = max|x| / 127, codes = round(x / scale) in -127..127, and the sums of the scaled codes of the
 block and of its two halves, which fold a weight's offset into one multiplication.
+A number that is not finite makes the scale of its block so.
 """
 
 import numpy as np
@@ -9,13 +10,11 @@ import numpy as np
 from tinyllm_engine.jit import inlined, kernel, layout, native, record
 from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.simd import (
-    absolute,
     add,
-    horizontal_max,
     horizontal_sum,
+    largest_magnitude,
     load_f32x8,
     load_i64,
-    maximum,
     mul,
     round_to_int,
     splat_f32x8,
@@ -54,7 +53,7 @@ QUANTIZE = layout("x", "columns", "count", "codes", "scales", "sums", "half_sums
 @inlined
 def quantize_block(v0, v1, v2, v3, codes, scales, sums, half_sums):
     """Quantizes 32 floats."""
-    top = horizontal_max(maximum(maximum(absolute(v0), absolute(v1)), maximum(absolute(v2), absolute(v3))))
+    top = largest_magnitude(v0, v1, v2, v3)
     scale = top * np.float32(1.0 / 127.0)
     inverse = splat_f32x8(np.float32(127.0) / top if top > np.float32(1e-30) else np.float32(0.0))
     q0, q1 = round_to_int(mul(v0, inverse)), round_to_int(mul(v1, inverse))
