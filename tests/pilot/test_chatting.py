@@ -185,7 +185,7 @@ async def test_loading_shows_its_stages(open_chat):
         await chat.sees("opening")
         chat.backend.loading("compiling kernels", 7, 20)
         await chat.sees("compiling kernels 35 %")
-        assert "█" in chat.text
+        assert "━━····" in chat.text
         chat.backend.finish_opening()
         await chat.until(lambda: chat.app.pane.progress is None)
         assert "compiling" not in chat.text
@@ -226,6 +226,10 @@ async def test_the_title_bar_tells_model_chat_and_where_it_is_kept(open_chat):
         assert chat.screen[0].split() == ["SmolLM2-135M-Instruct", "Q4_1"]
         await chat.ask("What is gravity?")
         assert "What is gravity? · 1 turn · not saved" in chat.screen[0]
+        await chat.ask("And " + "very " * 30 + "much more?")
+        for width in (160, 80, 60):
+            await chat.pilot.resize_terminal(width, 24)
+            await chat.until(lambda: chat.screen[0].endswith("2 turns · not saved"))
 
 
 async def test_the_system_prompt_is_shown_and_sent(open_chat):

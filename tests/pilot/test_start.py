@@ -115,29 +115,27 @@ class Noisy(ScriptedBackend):
         os.write(2, b"NOISE FROM NATIVE CODE")
         super().open(path)
 
-shown = app.TinyLLMChatApp._set_first_theme
 def leave_soon(self):
-    shown(self)
+    if "broken" in sys.argv:
+        raise RuntimeError("a bug")
     self.set_timer(1.0, self.exit)
-app.TinyLLMChatApp._set_first_theme = leave_soon
+app.TinyLLMChatApp.on_ready = leave_soon
 session = Session(Noisy(), None, Settings())
 interval = sys.getswitchinterval()
 code = app.run(session, model="x.gguf", log_file=Path(sys.argv[1]))
 assert sys.getswitchinterval() == interval
-assert session.model is not None
 print("left with", code, flush=True)
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
-def test_noise_does_not_reach_the_terminal_and_leaving_restores_it(tmp_path):
+def on_a_terminal(*arguments: str) -> str:
+    """Runs the app on a pseudo-terminal until it leaves; returns all it wrote."""
     import pty
 
-    log = tmp_path / "log"
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(PYTHONPATH=os.pathsep.join(sys.path), TERM="xterm-256color")
-        os.execv(sys.executable, [sys.executable, "-c", ON_A_TERMINAL, str(log)])
+        os.execv(sys.executable, [sys.executable, "-c", ON_A_TERMINAL, *arguments])
     output = b""
     try:
         while data := os.read(terminal, 65536):
@@ -147,11 +145,29 @@ def test_noise_does_not_reach_the_terminal_and_leaving_restores_it(tmp_path):
     _, status = os.waitpid(pid, 0)
     os.close(terminal)
     assert status == 0, output.decode(errors="replace")[-2000:]
-    assert b"NOISE" not in output
+    return output.decode(errors="replace")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_noise_does_not_reach_the_terminal_and_leaving_restores_it(tmp_path):
+    log = tmp_path / "log"
+    output = on_a_terminal(str(log))
+    assert "NOISE" not in output
     assert "NOISE FROM NATIVE CODE" in log.read_text()
-    assert b"Enter" in output
-    assert output.rstrip().endswith(b"left with 0")
-    assert b"\x1b[?1049l" in output  # back from the alternate screen
+    assert "Enter" in output
+    assert output.rstrip().endswith("left with 0")
+    assert "\x1b[?1049l" in output  # back from the alternate screen
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+def test_a_bug_is_one_line_on_the_terminal_and_a_traceback_in_the_log(tmp_path):
+    log = tmp_path / "log"
+    output = on_a_terminal(str(log), "broken")
+    after = output[output.rindex("\x1b[?1049l") :]
+    assert f"the screen stopped with an unexpected error; details are in {log}" in after.replace("\r\n", "")
+    assert "Traceback" not in after
+    assert output.rstrip().endswith("left with 1")
+    assert "RuntimeError: a bug" in log.read_text()
 
 
 def test_the_style_sheet_is_part_of_the_package():

@@ -15,6 +15,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.events import CacheState
 from tinyllm_chat.tui import themes
 from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
 from tinyllm_chat.tui.feed import Feed, variant_of
@@ -150,8 +151,11 @@ class TinyLLMChatApp(App[None]):
 
     def _tick(self) -> None:
         self.feed.tick()
-        if self._ticking is not None and self.feed.idle:
-            self._ticking.pause()
+        if self._ticking is not None:
+            if self.feed.idle:
+                self._ticking.pause()
+            else:
+                self._ticking.resume()
 
     def wake(self) -> None:
         """Something was asked for: what comes of it is shown at once, and from now on at the full pace."""
@@ -183,18 +187,25 @@ class TinyLLMChatApp(App[None]):
 
     def show_figures(self, speed: Speed, sample: float | None = None) -> None:
         self._speed = speed
-        session = self.session
-        cache_type = session.model.cache_type if session.model is not None else ""
         if self._panels.display:
-            self._panels.cache.show(session.cache, cache_type)
+            model = self.session.model
+            self._panels.cache.show(self._cache(), model.cache_type if model is not None else "")
             self._panels.speed.show(speed, sample)
-            self._panels.sampling.show(session.sampling, self._flashing)
+            self._panels.sampling.show(self.session.sampling, self._flashing)
         self._show_status(self._input_rule.note)
+
+    def _cache(self) -> CacheState | None:
+        """What is in the cache: nothing, as long as a model has not been asked anything."""
+        model, cache = self.session.model, self.session.cache
+        if cache is None and model is not None:
+            full = model.context_length * model.cache_bytes_per_token
+            return CacheState(0, model.context_length, 0, full)
+        return cache
 
     def _show_status(self, note: str) -> None:
         line = None
         if not self._panels.display:
-            line = status(self.session.cache, self._speed.decode, self.session.sampling, self._flashing)
+            line = status(self._cache(), self._speed.decode, self.session.sampling, self._flashing)
         self._input_rule.show(line, note)
 
     def flash(self, name: str) -> None:
@@ -217,8 +228,7 @@ class TinyLLMChatApp(App[None]):
     def show_palette(self) -> None:
         from textual.command import CommandPalette
 
-        if not CommandPalette.is_open(self):
-            self.push_screen(CommandPalette())
+        self.push_screen(CommandPalette())
 
     def start_over(self) -> None:
         """The chat is another one."""
@@ -393,6 +403,9 @@ def run(
         with stderr_to_log(log_file):
             app = TinyLLMChatApp(session, model=model, models=models, warnings=warnings)
             app.run()
+        if app.return_code:
+            details = f"details are in {log_file}" if log_file is not None else "run with a log file for details"
+            print(f"tinyllm-chat: the screen stopped with an unexpected error; {details}", file=sys.stderr)
         return app.return_code or 0
     finally:
         sys.setswitchinterval(before)

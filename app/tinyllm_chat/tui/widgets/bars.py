@@ -11,10 +11,11 @@ from textual.widget import Widget
 
 from tinyllm_chat.chat.events import CacheState
 from tinyllm_chat.chat.session import SamplingValue
-from tinyllm_chat.tui.text import SHORT_NAMES, clean_line, label, rate, sampling_value
+from tinyllm_chat.tui.text import SHORT_NAMES, clean_line, count, label, rate, sampling_value
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, joined, row
 
 WIDE = 110  # columns from which hints stand further apart
+SHORTEST_TITLE = 8  # of a chat; less says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,16 @@ class TitleBar(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        titles = self._titles
-        left = Content.assemble(
-            (clean_line(titles.model) or "tinyllm-chat", f"bold {ACCENT}"), "  ", (clean_line(titles.file_type), MUTED)
-        )
-        parts = [clean_line(titles.chat)] if titles.turns else []
-        if titles.turns:
-            parts.append("1 turn" if titles.turns == 1 else f"{titles.turns} turns")
-        parts.append(titles.keeping)
-        right = Content.styled(" · ".join(part for part in parts if part), MUTED)
-        return row(left, right, self.content_size.width)
+        titles, width = self._titles, self.content_size.width
+        name = clean_line(titles.model) or "tinyllm-chat"
+        left = Content.assemble((name, f"bold {ACCENT}"), "  ", (clean_line(titles.file_type), MUTED))
+        facts = [count(titles.turns, "turn")] if titles.turns else []
+        right = Content.styled(" · ".join([*facts, titles.keeping]).strip(" ·"), MUTED)
+        room = width - left.cell_length - right.cell_length - 5
+        if titles.turns and room >= SHORTEST_TITLE:  # the name of the chat is the first to give way
+            title = Content.styled(clean_line(titles.chat), MUTED).truncate(room, ellipsis=True)
+            right = joined(Content.styled(" · ", MUTED), [title, right])
+        return row(left, right, width)
 
 
 class Rule(Widget):

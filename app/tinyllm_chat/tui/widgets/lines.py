@@ -19,6 +19,7 @@ from textual.strip import Strip
 
 MARGIN = 2  # empty columns on either side of the text
 MEASURE = 104  # the longest line, in cells: longer ones are hard to read
+KEPT = 2000  # drawn lines to keep
 CENTERED_FROM = 150  # columns from which the text keeps to the middle
 
 
@@ -140,6 +141,8 @@ class Lines(ScrollView, can_focus=False):
             return strip
         strip = self._draw(y, span)
         if span is None:
+            if len(self._drawn) >= KEPT:
+                self._drawn.clear()
             self._drawn[y] = strip
         return strip
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
-from functools import cache, partial
+from functools import cache
 
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
@@ -17,13 +18,15 @@ from tinyllm_chat.tui.widgets import table
 from tinyllm_chat.tui.widgets.lines import Piece
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED
 
-HIGHLIGHT_LIMIT = 20_000  # characters of one code block; more is shown without colours
+# Characters of a code block, and of one of its lines, beyond which it is shown without colours: they are slow to fold.
+HIGHLIGHT_LIMIT, HIGHLIGHT_LINE_LIMIT = 20_000, 500
 LINK_LENGTH = 200  # shown of one address
-NARROWEST = 8  # cells that nesting leaves for text
+PLAIN_FROM = 20_000  # characters of one block; more is shown as it was written
+DEEPEST = 16  # nesting of one block; the parser drops what is nested more than 20 deep
 
 CODE_GROUND = "on $surface"
 _BULLETS = "•◦▪"
-_INLINE_STYLES = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
+_INLINE_STYLES = {"strong": "bold", "em": "italic", "s": "strike"}
 _INLINE_CODE = "on $foreground 10%"
 
 
@@ -42,18 +45,41 @@ class MarkdownText:
 
     def append(self, text: str) -> None:
         self._open += text
+        lines = self._open.split("\n")
         nodes = SyntaxTreeNode(parser().parse(self._open)).children
         if self.pieces:
             self.pieces.pop()
         for node in nodes:
-            self.pieces.append(Piece(partial(render, node), gap=1 if self.pieces else 0))
+            start, end = node.map or (0, 0)
+            block = _Block(node, "\n".join(lines[start:end]))
+            self.pieces.append(Piece(block.layout, gap=1 if self.pieces else 0))
         if nodes and nodes[-1].map is not None:
-            self._open = "\n".join(self._open.split("\n")[nodes[-1].map[0] :])
+            self._open = "\n".join(lines[nodes[-1].map[0] :])
+
+
+class _Block:
+    """A block and the text it was parsed from, which is shown instead where rendering would lose some of it."""
+
+    def __init__(self, node: SyntaxTreeNode, source: str) -> None:
+        self._node = node
+        self._source = source
+        self._plain = len(source) > PLAIN_FROM or _depth(node) > DEEPEST
+
+    def layout(self, width: int) -> list[Content]:
+        if not self._plain:
+            lines = render(self._node, width)
+            if all(line.cell_length <= width for line in lines):
+                return lines
+        return Content(self._source.expandtabs(4)).wrap(width)
+
+
+def _depth(node: SyntaxTreeNode) -> int:
+    return max((child.level for child in node.walk() if child.type != "root"), default=0)
 
 
 def render(node: SyntaxTreeNode, width: int, depth: int = 0) -> list[Content]:
-    """The lines of one block, `width` cells at most where the text allows it."""
-    width = max(width, NARROWEST)
+    """The lines of one block, wider than `width` only where there is no room for its markers or columns."""
+    width = max(1, width)
     match node.type:
         case "paragraph":
             return _inline(node).wrap(width)
@@ -80,12 +106,16 @@ def render(node: SyntaxTreeNode, width: int, depth: int = 0) -> list[Content]:
 def code(text: str, language: str, width: int) -> list[Content]:
     """A code block. Only a named language is highlighted: guessing one tries every lexer there is."""
     words = language.split()
+    # A name of a language shows in the colours; anything else that stands there is written out.
+    label = [] if re.fullmatch(r"[\w+#.-]{0,20}", language.strip()) else [Content.styled(language.strip(), MUTED)]
     text = text.expandtabs(4)
-    if words and len(text) <= HIGHLIGHT_LIMIT:
+    longest = max(map(len, text.split("\n")))
+    if words and len(text) <= HIGHLIGHT_LIMIT and longest <= HIGHLIGHT_LINE_LIMIT:
         shown = highlight(text, language=words[0], theme=CodeColours)
     else:
         shown = Content(text)
-    lines = (folded for line in shown.split("\n", allow_blank=True) for folded in line.fold(max(2, width - 4)))
+    written = [*label, *shown.split("\n", allow_blank=True)]
+    lines = (folded for line in written for folded in line.fold(max(2, width - 4)))
     return [Content.assemble("  ", line).truncate(width, pad=True).stylize_before(CODE_GROUND) for line in lines]
 
 
@@ -139,43 +169,60 @@ def _list(node: SyntaxTreeNode, width: int, depth: int) -> Iterator[Content]:
 
 def _inline(node: SyntaxTreeNode) -> Content:
     """The text inside a block, with its styles."""
-    text: list[str] = []
-    spans: list[Span] = []
+    text = _StyledText()
     for child in node.children:
-        _write(child, text, spans)
-    return Content("".join(text), spans=spans)
+        text.write(child)
+    return Content("".join(text.parts), spans=text.spans)
 
 
-def _write(node: SyntaxTreeNode, text: list[str], spans: list[Span]) -> None:
-    start = sum(map(len, text))
-    match node.type:
-        case "text":
-            text.append(node.content)
-        case "softbreak":
-            text.append(" ")
-        case "hardbreak":
-            text.append("\n")
-        case "code_inline":
-            text.append(node.content)
-            spans.append(Span(start, start + len(node.content), _INLINE_CODE))
-        case "image":
-            text.append(f"{node.content or 'picture'} ({_address(node, 'src')})")
-        case _:
-            for child in node.children:
-                _write(child, text, spans)
-            end = sum(map(len, text))
-            if style := _INLINE_STYLES.get(node.type):
-                spans.append(Span(start, end, style))
-            if node.type == "link":
-                _write_address(node, "".join(text)[start:end], start, text, spans)
+class _StyledText:
+    """Inline nodes written one after the other."""
 
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.spans: list[Span] = []
+        self._length = 0
 
-def _write_address(node: SyntaxTreeNode, label: str, start: int, text: list[str], spans: list[Span]) -> None:
-    """Writes where a link leads behind its text, so that no text can pass for another address."""
-    address = _address(node, "href")
-    spans.append(Span(start, start + len(label), Style.from_meta({"address": str(node.attrs.get("href", ""))})))
-    if label not in (address, address.removeprefix("mailto:")):
-        text.append(f" ({address})")
+    def write(self, node: SyntaxTreeNode) -> None:
+        start = self._length
+        match node.type:
+            case "text":
+                self._add(node.content)
+            case "softbreak":
+                self._add(" ")
+            case "hardbreak":
+                self._add("\n")
+            case "code_inline":
+                self._add(node.content)
+                self._style(start, _INLINE_CODE)
+            case "image":
+                self._add(f"{node.content or 'picture'} ({_address(node, 'src')})")
+            case "link":
+                self._write_link(node)
+            case _:
+                for child in node.children:
+                    self.write(child)
+                if style := _INLINE_STYLES.get(node.type):
+                    self._style(start, style)
+
+    def _write_link(self, node: SyntaxTreeNode) -> None:
+        """A link's text and, behind it, where it leads, so that no text can pass for another address."""
+        start, first = self._length, len(self.parts)
+        for child in node.children:
+            self.write(child)
+        self._style(start, "underline")
+        self._style(start, Style.from_meta({"address": str(node.attrs.get("href", ""))}))
+        address = _address(node, "href")
+        if "".join(self.parts[first:]) not in (address, address.removeprefix("mailto:")):
+            self._add(f" ({address})")
+
+    def _add(self, text: str) -> None:
+        self.parts.append(text)
+        self._length += len(text)
+
+    def _style(self, start: int, style: Style | str) -> None:
+        if self._length > start:
+            self.spans.append(Span(start, self._length, style))
 
 
 def _address(node: SyntaxTreeNode, attribute: str) -> str:

@@ -243,7 +243,7 @@ class SamplingPanel(Panel):
 def _number(name: str, number: str, style: str = "", name_style: str = MUTED) -> Content:
     """A label and its number, which ends in the same column everywhere."""
     gap = " " * max(1, NUMBER_COLUMN - len(name) - len(number))
-    return Content.assemble((name, name_style), gap, (number, style))
+    return Content.assemble((name + gap, name_style), (number, style))
 
 
 class Panels(Column):

@@ -9,8 +9,7 @@ from textual.content import Content
 from tinyllm_chat.tui.text import clean_line, duration, rate
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED
 
-BAR_WIDTH = 24
-_EIGHTHS = " ▏▎▍▌▋▊▉█"
+WIDE, BAR, SHORT_BAR = 80, 24, 6  # columns from which a bar has its full length; the length there and below
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +33,10 @@ class Progress:
         return cls(text, done, total)
 
 
-def bar(done: float, total: float, width: int) -> tuple[str, str]:
-    """A bar of eighths: what is done, and the rest as dots. Together `width` characters."""
-    filled = max(0.0, min(1.0, done / total)) * width if total > 0 else 0.0
-    eighths = round(filled * 8)
-    full, part = divmod(eighths, 8)
-    head = "█" * full + (_EIGHTHS[part] if part else "")
-    return head, "·" * (width - len(head))
-
-
 def progress_line(progress: Progress, width: int) -> Content:
-    text = Content.styled(clean_line(progress.text), MUTED)
-    if progress.total <= 0 or width < BAR_WIDTH + 20:
-        return text.truncate(width, ellipsis=True)
-    done, rest = bar(progress.done, progress.total, BAR_WIDTH)
-    return Content.assemble((done, ACCENT), (rest, FAINT), "  ", text).truncate(width, ellipsis=True)
+    line = Content.styled(clean_line(progress.text), MUTED)
+    if progress.total > 0:
+        room = BAR if width >= WIDE else SHORT_BAR
+        done = round(room * max(0.0, min(1.0, progress.done / progress.total)))
+        line = Content.assemble(("━" * done, ACCENT), ("·" * (room - done), FAINT), "  ", line)
+    return line.truncate(width, ellipsis=True)

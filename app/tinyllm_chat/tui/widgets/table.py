@@ -8,12 +8,12 @@ from textual.content import Content
 
 from tinyllm_chat.tui.widgets.rows import FAINT, GAP, MUTED, columns
 
-NARROWEST = 4  # cells a column is squeezed to before the table is cut off at the right
+NARROWEST = 4  # cells below which no column is squeezed
 
 
 def layout(headers: Sequence[Content], rows: Sequence[Sequence[Content]], width: int) -> list[Content]:
-    """The lines of a table at most `width` cells wide: columns as wide as their content; where there is no room for
-    that, the widest give way and wrap."""
+    """The lines of a table. Columns are as wide as their content; where `width` has no room for that, the widest give
+    way and wrap. Wider than `width` only where even narrow columns do not fit."""
     if not headers or width <= 0:
         return []
     table = [[header.stylize(MUTED) for header in headers], *rows]
@@ -21,7 +21,7 @@ def layout(headers: Sequence[Content], rows: Sequence[Sequence[Content]], width:
     shown = [line for row in table[:1] for line in columns(row, widths)]
     shown.append(Content.styled((" " * GAP).join("─" * column for column in widths), FAINT))
     shown.extend(line for row in table[1:] for line in columns(row, widths))
-    return [line.truncate(width) for line in shown]
+    return shown
 
 
 def column_widths(cells: Sequence[Sequence[int]], room: int) -> list[int]:
