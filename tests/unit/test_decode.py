@@ -1,131 +1,112 @@
-"""Several tokens in one native call: the same tokens that one call at a time would draw."""
-
-from __future__ import annotations
-
-from pathlib import Path
+"""Several tokens in one native call are the tokens that single calls would have given."""
 
 import numpy as np
 import pytest
-from support.golden import write_toy_model
-from tinyllm_engine import Cancel, Model, Runner, SamplingParams, SharedSampling
+from support.golden import GOLDEN, toy_tokens
+from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.errors import ContextFullError, NonFiniteLogitsError
 from tinyllm_engine.kernels.sample import NativeSampler
+from tinyllm_engine.model import Model
+from tinyllm_engine.runner import Runner
+from tinyllm_engine.sampling import SamplingParams
+from tinyllm_engine.twins import array_at
 
-PROMPT = [5, 17, 3, 99, 42]
-NONE = np.zeros(128, np.bool_)
+GREEDY = SamplingParams(temperature=0)
+NO_END = np.zeros(128, np.bool_)
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    folder: Path = tmp_path_factory.mktemp("decode")
-    runner = Runner(Model.open(write_toy_model(folder, "llama-plain")), context_length=100, kv_type="f32")
+def model():
+    return Model.open(GOLDEN / "quants" / "llama-Q4_0.gguf")
+
+
+@pytest.fixture
+def make(model):
+    """Makes runners of the model that are closed at the end."""
+    made = []
+
+    def runner(context_length=256, threads=2):
+        made.append(Runner(model, context_length=context_length, threads=threads))
+        return made[-1]
+
     yield runner
-    runner.close()
+    for one in made:
+        one.close()
 
 
-def one_by_one(runner, params: SamplingParams, count: int) -> list[tuple[int, float]]:
-    sequence, sampler = runner.sequence(), NativeSampler(params)
-    sequence.truncate(0)
-    tokens, drawn = list(PROMPT), []
-    logits = sequence.forward(tokens)
+@pytest.fixture
+def sequence(make):
+    return make().sequence()
+
+
+def decoded(sequence, last, count, params=GREEDY, eog=NO_END, cancel=None):
+    """The next `count` tokens after `last`, fewer where an end is drawn. A call may give fewer than it is asked for."""
+    sampler, ids, before = NativeSampler(params), [], list(sequence.tokens)
+    while len(ids) < count:
+        tokens = [*before, last, *ids]
+        drawn = sequence.decode(tokens[-1], sampler, tokens, eog, count - len(ids), cancel)
+        assert len(drawn.ids) == len(drawn.logprobs)
+        ids += drawn.ids
+        if not drawn.ids or eog[ids[-1]]:
+            break
+    return ids
+
+
+def drawn_one_by_one(sequence, last, count, params=GREEDY):
+    sampler, tokens = NativeSampler(params), [*sequence.tokens, last]
     for _ in range(count):
-        id, logprob = sampler.sample(logits, tokens)
-        drawn.append((id, logprob))
-        tokens.append(id)
-        logits = sequence.forward([id])
-    return drawn
+        tokens.append(sampler.sample(sequence.forward(tokens[-1:]), tokens)[0])
+    return tokens[-count:]
 
 
-def start(runner, params) -> tuple:
-    """The sequence after the prompt, the sampler, and the tokens with the first draw."""
-    sequence, sampler = runner.sequence(), NativeSampler(params)
-    sequence.truncate(0)
-    first, _ = sampler.sample(sequence.forward(PROMPT), PROMPT)
-    return sequence, sampler, [*PROMPT, first]
+@pytest.mark.parametrize("params", [GREEDY, SamplingParams(temperature=1.5, top_k=0, seed=3, repeat_penalty=1.3)])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_tokens_drawn_natively_are_those_drawn_one_by_one(make, threads, params):
+    sequence = make(threads=threads).sequence()
+    sequence.forward(toy_tokens(60))
+    expected = drawn_one_by_one(sequence, 3, 12, params)
+    sequence.truncate(60)
+    found = decoded(sequence, 3, 12, params)
+    assert found == expected
+    evaluated = [*toy_tokens(60), 3, *found[:-1]]  # the last one is not
+    assert sequence.tokens == evaluated
+    assert sequence.runner.cache.pages_in_use == 2
+    assert np.array_equal(sequence.forward([5]), make().forward([*evaluated, 5]))
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        SamplingParams(temperature=0),
-        SamplingParams(seed=1),
-        SamplingParams(seed=2, temperature=1.5, top_k=0, top_p=1, min_p=0),
-        SamplingParams(seed=3, repeat_penalty=1.4, repeat_last_n=4, presence_penalty=0.5),
-        SamplingParams(seed=4, frequency_penalty=0.7, repeat_last_n=-1, typical_p=0.8),
-    ],
-)
-@pytest.mark.parametrize("many", [1, 3, 8])
-def test_the_same_tokens_as_one_call_each(runner, params, many):
-    expected = one_by_one(runner, params, 20)
-    sequence, sampler, tokens = start(runner, params)
-    logprobs = []
-    while len(tokens) < len(PROMPT) + 20:
-        drawn = sequence.decode(tokens[-1], sampler, tokens, NONE, many, None)
-        assert sequence.tokens == [*tokens, *drawn.ids][:-1]
-        tokens += drawn.ids
-        logprobs += drawn.logprobs
-    assert tokens[len(PROMPT) :][:20] == [id for id, _ in expected]
-    assert logprobs[:19] == [logprob for _, logprob in expected[1:]]
+def test_nothing_is_drawn_past_an_end(sequence):
+    sequence.forward(toy_tokens(10))
+    free = decoded(sequence, 3, 12)
+    sequence.truncate(10)
+    eog = NO_END.copy()
+    eog[free[5]] = True
+    found = decoded(sequence, 3, 12, eog=eog)
+    assert found == free[: free.index(free[5]) + 1]
+    assert sequence.tokens == [*toy_tokens(10), 3, *found[:-1]]
 
 
-def test_a_token_that_ends_the_generation_ends_the_call(runner):
-    params = SamplingParams(temperature=0)
-    third = one_by_one(runner, params, 3)[2][0]
-    eog = NONE.copy()
-    eog[third] = True
-    sequence, sampler, tokens = start(runner, params)
-    drawn = []
-    while not drawn or not eog[drawn[-1]]:
-        drawn += sequence.decode(tokens[-1], sampler, tokens, eog, 8, None).ids
-        tokens = [*tokens[: len(PROMPT) + 1], *drawn]
-    assert len(drawn) == 2
-    assert sequence.tokens == tokens[:-1]
+def test_tokens_are_drawn_up_to_the_end_of_the_context(make):
+    sequence = make(context_length=70).sequence()
+    sequence.forward(toy_tokens(66))
+    with pytest.raises(ContextFullError, match="0 of 70 are free"):
+        decoded(sequence, 3, 12)
+    assert sequence.position == 70
 
 
-def test_a_change_of_sampling_holds_for_the_next_call(runner):
-    shared = SharedSampling(SamplingParams(seed=9, temperature=2.0, top_k=0, top_p=1, min_p=0))
-    sequence, sampler, tokens = start(runner, shared)
-    shared.update(temperature=0)
-    drawn = sequence.decode(tokens[-1], sampler, tokens, NONE, 1, None).ids
-    sequence.truncate(len(tokens) - 1)
-    assert drawn == [int(sequence.forward([tokens[-1]]).argmax())]
-
-
-def test_cancelled_before_it_begins(runner):
-    sequence, sampler, tokens = start(runner, SamplingParams(seed=1))
+def test_a_flag_that_is_set_draws_nothing(sequence):
+    sequence.forward(toy_tokens(10))
     cancel = Cancel()
     cancel.set()
-    drawn = sequence.decode(tokens[-1], sampler, tokens, NONE, 8, cancel)
-    assert drawn.ids == []
-    assert sequence.tokens == PROMPT
+    assert decoded(sequence, 3, 5, cancel=cancel) == []
+    assert sequence.tokens == toy_tokens(10)
     cancel.clear()
-    assert sequence.decode(tokens[-1], sampler, tokens, NONE, 1, cancel).ids
+    assert len(decoded(sequence, 3, 5, cancel=cancel)) == 5
 
 
-def test_it_stays_inside_the_context(runner):
-    sequence, sampler = runner.sequence(), NativeSampler(SamplingParams(seed=1))
-    sequence.truncate(0)
-    tokens = [i % 128 for i in range(97)]
-    sequence.forward(tokens)
-    tokens.append(7)
-    drawn = []
-    while len(drawn) < 3:
-        drawn += sequence.decode([*tokens, *drawn][-1], sampler, [*tokens, *drawn], NONE, 8, None).ids
-    assert len(drawn) == 3
-    assert sequence.position == runner.context_length
-    with pytest.raises(ContextFullError):
-        sequence.decode(drawn[-1], sampler, [*tokens, *drawn], NONE, 8, None)
-    assert sequence.position == runner.context_length
-
-
-def test_logits_that_are_not_finite_are_an_error_with_a_name(tmp_path):
-    model = Model.open(write_toy_model(tmp_path, "llama-plain"))
-    broken = model.weights.output_norm.copy()
-    broken[3] = np.nan
-    object.__setattr__(model.weights, "output_norm", broken)
-    runner = Runner(model, context_length=64, kv_type="f32")
-    sequence, sampler = runner.sequence(), NativeSampler(SamplingParams(seed=1))
-    with pytest.raises(NonFiniteLogitsError, match="128 of 128"):
-        sequence.decode(5, sampler, [5], NONE, 4, None)
-    assert sequence.tokens == [5]
-    runner.close()
+def test_logits_that_are_not_finite_are_an_error_with_a_name(sequence):
+    """A value in the cache that has become no number reaches the logits, and those are no token."""
+    sequence.forward(toy_tokens(10))
+    cache, page = sequence.runner.cache, int(sequence.pages.table[0])
+    array_at(cache.v_address(0) + page * cache.v_page_bytes[0], np.float16, 64)[:] = np.nan
+    with pytest.raises(NonFiniteLogitsError):
+        decoded(sequence, 3, 5)
