@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from textual.command import CommandPalette
 from textual.widgets import OptionList, TextArea
@@ -271,6 +273,37 @@ async def test_a_download_that_fails_says_why(open_chat):
         await chat.sees("▌ no connection to pypi.org")
         assert chat.app.pane.progress is None
         assert not chat.backend.opened
+
+
+async def test_a_download_can_be_stopped(open_chat):
+    models = Models()
+    going_on = threading.Event()
+
+    def fetch(name, progress):
+        while True:  # as long as nobody stops it
+            progress("downloading", 40, 100)
+            going_on.set()
+
+    models.fetch = fetch
+    async with open_chat(model=None, models=models) as chat:
+        await chat.until(lambda: choosing(chat))
+        await chat.press("end", "enter")
+        await chat.until(going_on.is_set)
+        await chat.press("escape")
+        await chat.sees("▌ the download of third was stopped")
+        assert chat.app.pane.progress is None
+        going_on.clear()
+        await chat.press("f2")
+        await chat.until(lambda: choosing(chat))
+        await chat.press("end", "enter")
+        await chat.until(going_on.is_set)
+    # Leaving stops it as well: else the program would hang here.
+
+
+async def test_a_file_is_opened_by_its_path(open_chat):
+    async with open_chat() as chat:
+        await chat.send("/model /models/other file.gguf")
+        assert chat.backend.opened[-1] == "/models/other file.gguf"
 
 
 async def test_a_list_of_models_that_cannot_be_read_says_why(open_chat, monkeypatch):

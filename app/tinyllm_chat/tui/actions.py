@@ -5,6 +5,7 @@ Key bindings, hints, command palette, slash commands and the help screen are all
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,7 @@ class Actions:
     @action("Stop the answer; its text stays", keys="escape", slash="stop", hint="stop", rank=1)
     def stop(self) -> None:
         self._app.screen.clear_selection()
+        self._app.stop_download()
         self._app.return_to_prompt(self._session.stop())
 
     @action(
@@ -59,10 +61,12 @@ class Actions:
     @action("Answer the last message again, beside the present answer", keys="ctrl+r", slash="regen regenerate retry")
     def regenerate(self) -> None:
         self._session.regenerate()
+        self._app.pane.follow()
 
     @action("Write on where the last answer ends", keys="ctrl+t", slash="continue")
     def continue_answer(self) -> None:
         self._session.continue_answer()
+        self._app.pane.follow()
 
     @action("Show the answer before this one, where there are several", keys="alt+comma", slash="previous")
     def previous_answer(self) -> None:
@@ -82,7 +86,7 @@ class Actions:
 
     @action("Write this chat as Markdown", keys="ctrl+s f4", slash="save", argument="[FILE]")
     def save(self, argument: str) -> None:
-        path = self._session.export_markdown(Path(argument).expanduser() if argument else None)
+        path = self._session.export_markdown(Path(os.path.expanduser(argument)) if argument else None)
         self._app.say(f"Saved to {path}")
 
     @action("Copy the last answer", keys="ctrl+y", slash="copy")
@@ -167,9 +171,12 @@ class Actions:
 
     # Program
 
-    @action("Choose a model", slash="model", keys="f2", group=PROGRAM)
-    def model(self) -> None:
-        self._app.choose_model()
+    @action("Choose a model, or open the one in a file", slash="model", argument="[FILE]", keys="f2", group=PROGRAM)
+    def model(self, argument: str) -> None:
+        if argument:
+            self._app.open_model(os.path.expanduser(argument))
+        else:
+            self._app.choose_model()
 
     @action("Find any action by its name", keys="ctrl+p", slash="palette", group=PROGRAM, hint="all", rank=3)
     def palette(self) -> None:

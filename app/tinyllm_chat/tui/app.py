@@ -13,8 +13,9 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.worker import get_current_worker
 
-from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.errors import ChatError, DownloadCancelled
 from tinyllm_chat.chat.events import CacheState
 from tinyllm_chat.tui import themes
 from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
@@ -37,11 +38,12 @@ if TYPE_CHECKING:
     from tinyllm_chat.chat.session import Session
 
 PANEL_COLUMNS = 100  # a terminal this wide has room for the panels
-PANEL_WIDTH = 38  # as style.tcss has it
+PANEL_WIDTH = 38  # with the line before them
 TALL = 30  # rows from which there is room for empty ones
 TICK = 1 / 20  # seconds between two looks at what the backend did, while something is expected
 IDLE_TICK = 1.0
 FLASH_SECONDS = 0.7
+DOWNLOAD = "download"  # the group of the worker that fetches a model
 # Seconds after which a running thread hands the interpreter on. With Python's 5 ms the thread that calls the engine for
 # every token waits for the screen longer than a token takes.
 SWITCH_INTERVAL = 0.0005
@@ -87,7 +89,8 @@ class TinyLLMChatApp(App[None]):
         self._suggestions = Suggestions()
         self._input = InputBar()
         self._panel_rule = VerticalRule()
-        self._panels = Panels(id="panels")
+        self._panels = Panels()
+        self._panels.styles.width = PANEL_WIDTH - 1
         for theme in themes.THEMES:
             self.register_theme(theme)
 
@@ -264,19 +267,27 @@ class TinyLLMChatApp(App[None]):
             self.open_model(choice.path)
             return
         self.feed.show_progress(Progress.of_stage(f"{choice.name}: starting the download", 0, 0))
-        self.run_worker(partial(self._fetch, choice.name), thread=True, exit_on_error=False)
+        self.run_worker(partial(self._fetch, choice.name), group=DOWNLOAD, exclusive=True, thread=True)
+
+    def stop_download(self) -> None:
+        self.workers.cancel_group(self, DOWNLOAD)
 
     def _fetch(self, name: str) -> None:
         """On a worker thread: downloads a model, then has it opened."""
         assert self._models is not None
 
+        worker = get_current_worker()
+
         def progress(stage: str, done: int, total: int) -> None:
+            if worker.is_cancelled:
+                raise DownloadCancelled(f"the download of {name} was stopped")
             self.call_from_thread(self.feed.show_progress, Progress.of_stage(f"{name}: {stage}", done, total))
 
         try:
             path = self._models.fetch(name, progress)
         except (ChatError, OSError) as error:
-            self.call_from_thread(self._fetch_failed, str(error))
+            if self.is_running:
+                self.call_from_thread(self._fetch_failed, str(error))
         else:
             self.call_from_thread(self.open_model, path)
 
@@ -404,8 +415,8 @@ def run(
             app = TinyLLMChatApp(session, model=model, models=models, warnings=warnings)
             app.run()
         if app.return_code:
-            details = f"details are in {log_file}" if log_file is not None else "run with a log file for details"
-            print(f"tinyllm-chat: the screen stopped with an unexpected error; {details}", file=sys.stderr)
+            where = f"; details are in {log_file}" if log_file is not None else ""
+            print(f"tinyllm-chat: the screen stopped with an unexpected error{where}", file=sys.stderr)
         return app.return_code or 0
     finally:
         sys.setswitchinterval(before)

@@ -60,7 +60,7 @@ class Rule(Widget):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._joint: int | None = None
-        self._status: Content | None = None
+        self._status = Content()
         self._note = ""
 
     def set_joint(self, column: int | None) -> None:
@@ -70,7 +70,8 @@ class Rule(Widget):
             self.refresh()
 
     def show(self, status: Content | None = None, note: str = "") -> None:
-        if note != self._note or status is not self._status:
+        status = status or Content()
+        if note != self._note or not status.is_same(self._status):
             self._status, self._note = status, note
             self.refresh()
 
@@ -80,7 +81,7 @@ class Rule(Widget):
 
     @property
     def status(self) -> str:
-        return self._status.plain if self._status is not None else ""
+        return self._status.plain
 
     def render(self) -> Content:
         width = self.content_size.width
@@ -89,7 +90,7 @@ class Rule(Widget):
             line = line[: self._joint] + "┬" + line[self._joint + 1 :]
         parts: list[Content | str | tuple[str, str | Style]] = []
         used = 0
-        if self._status is not None and width > 12:
+        if self._status and width > 12:
             status = self._status.truncate(width - 6, ellipsis=True)
             parts += [("── ", FAINT), status, " "]
             used = status.cell_length + 4

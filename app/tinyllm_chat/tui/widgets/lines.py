@@ -124,41 +124,52 @@ class Lines(ScrollView, can_focus=False):
 
     def render_lines(self, crop: Region) -> list[Strip]:
         # Finished strips are kept by line number, across scrolling: Textual's own cache is by row of the widget.
-        first = self.scroll_offset.y
-        width = self._area.width
-        selection = self.text_selection
-        strips = [self._strip(first + y, selection) for y in crop.line_range]
-        if crop.column_span != (0, width):
+        first, selection = self.scroll_offset.y, self.text_selection
+        draw = self._pen()
+        strips = []
+        for y in range(first + crop.y, first + crop.bottom):
+            span = selection.get_span(y) if selection is not None else None
+            strip = self._drawn.get(y) if span is None else None
+            if strip is None:
+                strip = draw(self._marked(self._line(y), span))
+                if span is None:
+                    if len(self._drawn) >= KEPT:
+                        self._drawn.clear()
+                    self._drawn[y] = strip
+            strips.append(strip)
+        if crop.column_span != (0, self._area.width):
             strips = [strip.crop(*crop.column_span) for strip in strips]
         return strips
 
     def render_line(self, y: int) -> Strip:
-        return self._strip(self.scroll_offset.y + y, self.text_selection)
-
-    def _strip(self, y: int, selection: Selection | None) -> Strip:
-        span = selection.get_span(y) if selection is not None else None
-        if span is None and (strip := self._drawn.get(y)) is not None:
-            return strip
-        strip = self._draw(y, span)
-        if span is None:
-            if len(self._drawn) >= KEPT:
-                self._drawn.clear()
-            self._drawn[y] = strip
-        return strip
-
-    def _draw(self, y: int, span: tuple[int, int] | None) -> Strip:
-        base = self.visual_style
+        """One row with the place of each of its characters in the text, which is asked for when text is selected."""
+        y += self.scroll_offset.y
         line = self._line(y)
-        if span is not None:
-            start, end = span
-            style = self.screen.get_visual_style("screen--selection")
-            line = line.stylize(style, start, len(line) if end < 0 else end)
-        text = Strip(line.render_segments(base), line.cell_length).apply_offsets(0, y)
-        blank = Strip.blank(self._text_left, base.rich_style)
-        strip = Strip.join([blank, text]).adjust_cell_length(self._area.width, base.rich_style)
-        for line_filter in self.get_line_filters():
-            strip = strip.apply_filter(line_filter, self.background_colors[1])
-        return strip
+        text = Strip(line.render_segments(self.visual_style), line.cell_length).apply_offsets(0, y)
+        return Strip.join([Strip.blank(self._text_left), text]).adjust_cell_length(self._area.width)
+
+    def _pen(self) -> Callable[[Content], Strip]:
+        """Draws lines in the colours of now."""
+        base, width = self.visual_style, self._area.width
+        left = Strip.blank(self._text_left, base.rich_style)
+        filters, background = self.get_line_filters(), self.background_colors[1]
+
+        def draw(line: Content) -> Strip:
+            text = Strip(line.render_segments(base), line.cell_length)
+            strip = Strip.join([left, text]).adjust_cell_length(width, base.rich_style)
+            for line_filter in filters:
+                strip = strip.apply_filter(line_filter, background)
+            return strip
+
+        return draw
+
+    def _marked(self, line: Content, span: tuple[int, int] | None) -> Content:
+        """The line with what is selected of it."""
+        if span is None:
+            return line
+        start, end = span
+        style = self.screen.get_visual_style("screen--selection")
+        return line.stylize(style, start, len(line) if end < 0 else end)
 
     def _line(self, y: int) -> Content:
         index = bisect_right(self._ends, y) - 1

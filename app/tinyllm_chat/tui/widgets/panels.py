@@ -249,8 +249,8 @@ def _number(name: str, number: str, style: str = "", name_style: str = MUTED) ->
 class Panels(Column):
     """The column of all three. Where it is low, the cache shows fewer messages and sampling only what is in use."""
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.cache = CachePanel()
         self.speed = SpeedPanel()
         self.sampling = SamplingPanel()
