@@ -8,7 +8,9 @@ from pathlib import Path
 from tinyllm_chat.chat.paths import Paths
 
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-WITHOUT_SMOLLM2 = f"{SMOLLM2_FILE} is neither in TINYLLM_TEST_MODEL nor in the models folder (tinyllm-chat pull smollm2)"
+WITHOUT_SMOLLM2 = (
+    f"{SMOLLM2_FILE} is neither in TINYLLM_TEST_MODEL nor in the models folder (tinyllm-chat pull smollm2)"
+)
 
 
 def smollm2_path() -> Path | None:

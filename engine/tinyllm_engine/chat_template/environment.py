@@ -85,14 +85,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def join_text(self, parts: Iterable[Any]) -> MarkedText:
         """The joining function of Jinja's output, and the operator ~."""
-        texts = []
-        total = 0
-        for part in parts:
-            text = self.printed(part)
-            total += len(text)
-            self.limits.text(total)
-            texts.append(text)
-        return MarkedText().join(texts)
+        return MarkedText().join(self.limits.pieces(map(self.printed, parts)))
 
     def counted(self, values: Iterable[Any]) -> Iterator[Any]:
         return self.limits.counted(values)
@@ -109,7 +102,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        if super().wrap_str_format(value) is None:
+        if super().wrap_str_format(value) is None or value.__name__ in _HIDDEN_METHODS:
             return None
         template: str = value.__self__
 

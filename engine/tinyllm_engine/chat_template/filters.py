@@ -119,11 +119,5 @@ class Filters:
                 raise LimitError(f"it indents by more than {_MAX_INDENT}")
             indent = " " * indent
         item_separator, key_separator = separators or (", " if indent is None else ",", ": ")
-        parts = []
-        total = 0
-        for part in json_parts(value, JsonStyle(ensure_ascii, indent, item_separator, key_separator, sort_keys)):
-            limits.step()
-            total += len(part)
-            limits.text(total)
-            parts.append(part)
-        return MarkedText().join(parts)
+        style = JsonStyle(ensure_ascii, indent, item_separator, key_separator, sort_keys)
+        return MarkedText().join(limits.pieces(limits.counted(json_parts(value, style))))

@@ -52,6 +52,16 @@ class Limits:
         if length > _MAX_TEXT or self._characters < 0:
             raise LimitError(f"it makes texts of more than {_MAX_TEXT} characters")
 
+    def pieces(self, parts: Iterable[str]) -> Iterator[str]:
+        """The same parts of one text, while it stays short enough."""
+        total = 0
+        for part in parts:
+            total += len(part)
+            self._characters -= len(part)
+            if total > _MAX_TEXT or self._characters < 0:
+                self.text(total)
+            yield part
+
     def items(self, count: int) -> None:
         if count > _MAX_ITEMS:
             raise LimitError(f"it makes lists of more than {_MAX_ITEMS} items")

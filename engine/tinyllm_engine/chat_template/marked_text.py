@@ -137,7 +137,7 @@ class MarkedText(str):
         text = change(plain(self))
         if len(text) == len(self):
             return MarkedText(text, self.marks)
-        # "ß" has two capitals. Where in a word a letter stands changes its case, not its length.
+        # "ß" has two capitals; in a title only where a word begins, which is not followed here.
         lengths = [len(change(char)) for char in plain(self)]
         if sum(lengths) != len(text):
             return wholly_marked(text, self)

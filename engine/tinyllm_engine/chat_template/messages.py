@@ -8,6 +8,7 @@ from typing import Any
 
 from tinyllm_engine.chat_template.marked_text import MarkedText, message_mark
 from tinyllm_engine.errors import TemplateError
+from tinyllm_engine.gguf_header import shown
 
 Message = dict[str, Any]
 
@@ -25,14 +26,20 @@ def marked_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 
 def _marked_message(message: Mapping[str, Any], index: int) -> Message:
+    if not isinstance(message, Mapping):
+        raise TemplateError(f"message {index}: expected role and content, found {type(message).__name__}")
     role = message.get("role")
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
-        raise TemplateError(f"message {index}: expected a role of letters and digits, found {role!r:.60}")
+        raise TemplateError(f"message {index}: expected a role of letters and digits, found {_shown(role)}")
     content = message.get("content")
     if content is not None and not isinstance(content, (str, list)):
         raise TemplateError(f"message {index}: expected content that is text, found {type(content).__name__}")
     mark = message_mark(index)
     return {key: value if key == "role" else marked(value, mark) for key, value in message.items() if key != "ids"}
+
+
+def _shown(role: Any) -> str:
+    return shown(role, 40) if isinstance(role, str) else type(role).__name__
 
 
 def marked(value: Any, mark: str) -> Any:

@@ -23,10 +23,11 @@ from tinyllm_engine.chat_template.marked_text import (
 )
 from tinyllm_engine.chat_template.messages import Message, marked, marked_messages, merge_system, merge_turns
 from tinyllm_engine.errors import TemplateError
-from tinyllm_engine.gguf_header import shown
 from tinyllm_engine.tokenizer import Tokenizer, TokenType
+from tinyllm_engine.tokenizer.fields import location
 
 _KEY = "tokenizer.chat_template"
+_MESSAGE_LENGTH = 300
 _NO_SYSTEM = "the model's template takes no system message: its text was put in front of the first user message"
 _ALTERNATING = "the model's template wants turns to alternate: messages of the same role in a row were joined"
 
@@ -73,7 +74,7 @@ class ChatTemplate:
         source = metadata.get(_KEY)
         if source is None or source == "":
             return None
-        where = f"{shown(str(path), 200)}: " if path else ""
+        where = location(path)
         if not isinstance(source, str):
             raise TemplateError(f"{where}{_KEY}: expected a string, found {type(source).__name__}")
         return cls(source, tokenizer, where)
@@ -128,8 +129,8 @@ class ChatTemplate:
         continue_final_message: the last message is an unfinished answer; end within it
         variables: what the template may know besides, e.g. tools
 
-        Where the template refuses a system message or turns that do not alternate, or leaves a system message out,
-        they are merged and a note says so. TemplateError if it fails all the same, with the template's own message.
+        Where the template refuses a system message or turns that do not alternate, or leaves a system message out of
+        what is to be answered, they are merged and a note says so. TemplateError if it fails all the same, with the template's own message.
         """
         checked = marked_messages(messages)
         unfinished = checked.pop() if continue_final_message and checked else None
@@ -143,7 +144,7 @@ class ChatTemplate:
         with self._lock:
             text, notes = self._render_somehow(checked, known)
         if unfinished is not None:
-            text = text + (unfinished.get("content") or "")
+            text += _unfinished_text(unfinished)
         return Prompt(text, self._segments(text, messages), notes)
 
     def _render_somehow(self, messages: list[Message], known: dict[str, Any]) -> tuple[MarkedText, tuple[str, ...]]:
@@ -156,7 +157,7 @@ class ChatTemplate:
             except RaisedByTemplate as error:
                 refusal = refusal or error
                 continue
-            if _has_system_text(text, messages):
+            if _has_system_text(text, messages) or not _asks(messages):
                 return text, notes
             first = text if first is None else first
         if first is None:
@@ -207,7 +208,7 @@ class ChatTemplate:
         splices = []
         for index, message in enumerate(messages):
             recorded, content = message.get("ids"), message.get("content")
-            if not recorded or not content or not self._spells(recorded, content):
+            if not isinstance(recorded, (list, tuple)) or not content or not self._spells(recorded, content):
                 continue
             mark = re.escape(message_mark(index))
             runs = [run.span() for run in re.finditer(f"{mark}+", text.marks)]
@@ -240,6 +241,11 @@ def _arrangements(messages: list[Message]) -> Iterator[tuple[list[Message], tupl
         yield both, (_NO_SYSTEM, _ALTERNATING)
 
 
+def _asks(messages: list[Message]) -> bool:
+    """An answer is due. Some templates show the system text only then."""
+    return bool(messages) and messages[-1]["role"] == "user"
+
+
 def _has_system_text(text: MarkedText, messages: list[Message]) -> bool:
     """No system message was left out."""
     return all(
@@ -249,9 +255,18 @@ def _has_system_text(text: MarkedText, messages: list[Message]) -> bool:
     )
 
 
+def _unfinished_text(message: Message) -> str:
+    content = message.get("content") or ""
+    if not isinstance(content, str):
+        raise TemplateError(f"only a text can be continued, not a message of type {type(content).__name__}")
+    return content
+
+
 def _line(error: object) -> str:
     """Its message on one line, safe to print."""
-    return shown(" ".join(str(error).split()), 300) or type(error).__name__
+    line = " ".join(str(error).split()) or type(error).__name__
+    line = line if len(line) <= _MESSAGE_LENGTH else line[: _MESSAGE_LENGTH - 3] + "..."
+    return line if line.isprintable() else repr(line)
 
 
 def _at_line(error: BaseException) -> str:

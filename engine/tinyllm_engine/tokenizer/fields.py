@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tinyllm_engine.errors import TokenizerError
-from tinyllm_engine.gguf_header import shown
 
 
 class Fields:
@@ -17,7 +16,7 @@ class Fields:
 
     def __init__(self, metadata: Mapping[str, Any], path: str) -> None:
         self._metadata = metadata
-        self.where = f"{shown(str(path), 200)}: " if path else ""
+        self.where = location(path)
 
     def fail(self, key: str, expected: str, found: str) -> NoReturn:
         raise TokenizerError(f"{self.where}{key}: expected {expected}, found {found}")
@@ -58,6 +57,11 @@ class Fields:
         if len(value) < length:
             self.fail(key, f"{length} values, one for each token", f"{len(value)}")
         return value[:length]
+
+
+def location(path: str) -> str:
+    """How a message about the file begins."""
+    return f"{path if path.isprintable() else repr(path)}: " if path else ""
 
 
 def _kind(value: Any) -> str:

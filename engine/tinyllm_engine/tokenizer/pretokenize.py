@@ -46,18 +46,18 @@ class PreTokenizer:
         newer = has_newer(text)
         pieces = [text]
         for rule in self.rules:
-            apply = _compiled(rule, newer) if isinstance(rule, str) else rule
+            apply = _pattern(rule, newer).split if isinstance(rule, str) else rule
             pieces = [word for piece in pieces for word in apply(piece) if word]
         return pieces
 
 
 @cache
-def _compiled(rule: str, newer: bool) -> Splitter:
+def _pattern(rule: str, newer: bool) -> regex.Pattern[str]:
     """`newer`: also right for text with characters that Unicode 15.1 lacks; slower."""
     if newer:
         for category in "LMNPS":
             rule = rule.replace(rf"\p{{{category}}}", rf"[\p{{{category}}}--{newer_class()}]")
-    return regex.compile(f"({rule})", regex.V1).split
+    return regex.compile(f"({rule})", regex.V1)
 
 
 def _any_of(*alternatives: str) -> str:
@@ -65,7 +65,7 @@ def _any_of(*alternatives: str) -> str:
 
 
 def _number_runs(text: str, number: str) -> Iterator[tuple[int, int]]:
-    for match in regex.finditer(number, text):
+    for match in _pattern(number, has_newer(text)).finditer(text):
         yield match.span()
 
 

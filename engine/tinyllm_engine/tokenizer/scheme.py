@@ -59,7 +59,7 @@ def read_scheme(fields: Fields, notes: list[str]) -> Scheme:
             space_prefix=True,
         )
     if model not in ("gpt2", "gemma4"):
-        raise UnsupportedModelError(f'{fields.where}{_MODEL}: this engine has no tokenizer "{shown(model)}"')
+        raise UnsupportedModelError(f"{fields.where}{_MODEL}: this engine has no tokenizer {shown(model)}")
     pre = _pre_tokenizer(fields, "gemma4" if model == "gemma4" else fields.text(_PRE), notes)
     merges = fields.strings(_MERGES)
     if merges is None:
@@ -79,7 +79,7 @@ def _pre_tokenizer(fields: Fields, name: str | None, notes: list[str]) -> PreTok
         notes.append(f"{_PRE} is missing: words are split by the default rules, which may not be this model's")
         name = "default"
     if name not in PRE_TOKENIZERS:
-        raise UnsupportedModelError(f'{fields.where}{_PRE}: this engine does not know how "{shown(name)}" splits words')
+        raise UnsupportedModelError(f"{fields.where}{_PRE}: this engine does not know how {shown(name)} splits words")
     return PRE_TOKENIZERS[name]
 
 

@@ -22,7 +22,7 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 class Tokenizer:
     """Gives exactly llama.cpp's ids.
 
-    add_bos, add_eos: does `encode` put BOS first and EOS last unless told otherwise?
+    add_bos: does `encode` put BOS first unless told otherwise?
     eog_ids: any of these ends an answer
     notes: what the user should know, e.g. that the file does not say how words are split
     """
@@ -45,15 +45,15 @@ class Tokenizer:
         self.eog_ids = special_ids.end_of_generation
         self._special = SpecialTokens(self._vocabulary, fields)
         self._encoder = self._scheme.encoder(self._vocabulary, self._vocabulary.ids)
-        self._space_prefix = fields.flag("tokenizer.ggml.add_space_prefix", self._scheme.space_prefix)
-        add_bos = fields.flag("tokenizer.ggml.add_bos_token", self._scheme.add_bos) or self._scheme.force_bos
-        add_eos = fields.flag("tokenizer.ggml.add_eos_token", False)
-        for role, wanted in (("bos", add_bos), ("eos", add_eos)):
-            if wanted and role not in self._roles:
-                notes.append(f"texts should get {role.upper()} added, but no token is {role.upper()}: none is added")
-        self.add_bos = add_bos and self.bos_id is not None
-        self.add_eos = add_eos and self.eos_id is not None
+        # Of the same key llama.cpp makes two things: byte-level BPE adds no space, but would drop one again.
+        self._drop_space = fields.flag("tokenizer.ggml.add_space_prefix", self._scheme.space_prefix)
+        self._prefix = " " if self._drop_space and self._scheme.space_prefix else ""
+        self.add_bos = fields.flag("tokenizer.ggml.add_bos_token", self._scheme.add_bos) or self._scheme.force_bos
+        if self.add_bos and self.bos_id is None:
+            notes.append("a text should begin with BOS, but no token is BOS: none is added")
+            self.add_bos = False
         self.notes = tuple(notes)
+        self._pieces: dict[int, bytes] = {}
 
     @property
     def vocab_size(self) -> int:
@@ -105,18 +105,19 @@ class Tokenizer:
 
         parse_special: texts of control and unknown tokens become those tokens (of user-defined ones they always do).
             Never for text from outside: that goes through the chat template.
-        add_bos: None adds BOS and EOS where the model wants them; True adds BOS, False neither
+        add_bos: None: if the model wants it
+        EOS is never added, whatever the file says: what is encoded here is to be continued.
         TokenizerError if BOS is asked for and there is none.
         """
         text = _without_surrogates(text)
         ids: list[int] = []
         for fragment, raw in self._raw_fragments(text, self._special.split(text, parse_special)):
             ids += self._encoder.encode(raw) if fragment.id is None else [fragment.id]
-        if add_bos is None:
-            return [self._roles["bos"]] * self.add_bos + ids + [self._roles["eos"]] * self.add_eos
-        if add_bos and self.bos_id is None:
+        if not (self.add_bos if add_bos is None else add_bos):
+            return ids
+        if self.bos_id is None:
             raise TokenizerError("BOS was asked for, but the vocabulary has none")
-        return [self._roles["bos"], *ids] if add_bos else ids
+        return [self.bos_id, *ids]
 
     def encode_marked(self, text: str, marks: str, after_special: bool = True) -> tuple[list[int], str]:
         """The ids of a text of mixed origin, and the mark of each: the highest of the characters in it.
@@ -146,8 +147,7 @@ class Tokenizer:
     ) -> Iterator[tuple[Fragment, str]]:
         """Each fragment with the text to encode: that of an ordinary one may get a space in front."""
         for fragment in fragments:
-            prefix = " " if self._space_prefix and self._scheme.space_prefix and after_special else ""
-            yield fragment, prefix + text[fragment.start : fragment.stop]
+            yield fragment, (self._prefix if after_special else "") + text[fragment.start : fragment.stop]
             after_special = fragment.id is not None
 
     def _mark_ids(self, ids: list[int], raw: str, origin: str) -> str:
@@ -175,7 +175,13 @@ class Tokenizer:
 
         TokenizerError for an id outside the vocabulary.
         """
-        match self.token_type(id):
+        piece = self._pieces.get(id)
+        if piece is None:
+            piece = self._pieces[id] = self._make_piece(self._checked(id))
+        return piece
+
+    def _make_piece(self, id: int) -> bytes:
+        match self._vocabulary.types[id]:
             case TokenType.NORMAL:
                 return self._scheme.spell(self._vocabulary.texts[id])
             case TokenType.USER_DEFINED:
@@ -190,7 +196,7 @@ class Tokenizer:
         `encode` may have put in front, and for some models without spaces before punctuation.
         """
         pieces = [self.piece(id) for id in ids]
-        if pieces and self._space_prefix:
+        if pieces and self._drop_space:
             pieces[0] = pieces[0].removeprefix(b" ")
         raw = b"".join(pieces)
         if self._scheme.clean_spaces:

@@ -68,7 +68,7 @@ def read_vocabulary(fields: Fields) -> Vocabulary:
     ids = {text: id for id, text in enumerate(texts)}
     if len(ids) < len(texts):
         first = next(id for id, text in enumerate(texts) if ids[text] != id)
-        fields.fail(_TOKENS, "texts that differ", f'"{shown(texts[first])}" as token {first} and {ids[texts[first]]}')
+        fields.fail(_TOKENS, "texts that differ", f"{shown(texts[first])} as token {first} and {ids[texts[first]]}")
 
     types = fields.numbers("tokenizer.ggml.token_type", len(texts), "iu")
     if types is None:
@@ -83,5 +83,5 @@ def read_vocabulary(fields: Fields) -> Vocabulary:
     vocabulary = Vocabulary(texts, ids, bytearray(types.astype(np.uint8)), scores.tolist())
     for id in vocabulary.of_type(TokenType.BYTE):
         if not _BYTE_TOKEN.fullmatch(texts[id]):
-            fields.fail(_TOKENS, "byte tokens of the form <0xFF>", f'"{shown(texts[id])}" as token {id}')
+            fields.fail(_TOKENS, "byte tokens of the form <0xFF>", f"{shown(texts[id])} as token {id}")
     return vocabulary
