@@ -162,8 +162,16 @@ def test_the_unfinished_rest_is_plain_and_stands_where_its_block_will():
     clock.now += 1
     answer.paint()
     assert shown(answer.pieces).split("\n") == ["• one", "• two", "• three", "", "  x = 1", "  y ="]
+    answer.feed("2\n\nz")
+    answer.paint()
+    answer._next_write = float("inf")  # what follows waits to be rendered
+    clock.now += 1
+    answer.feed(" = 3\n\n\nlast")
+    clock.now += 1
+    answer.paint()
+    assert shown(answer.pieces).split("\n")[-6:] == ["  y = 2", "", "  z = 3", "", "", "  last"]
     answer.finish()
-    assert shown(answer.pieces).split("\n") == ["• one", "• two", "• three", "", "  x = 1", "  y ="]
+    assert shown(answer.pieces).split("\n")[-6:] == ["  y = 2", "", "  z = 3", "", "", "  last"]
 
 
 def test_rendering_waits_when_it_takes_too_much_of_the_time(monkeypatch):

@@ -89,7 +89,7 @@ class Answer:
     def _tail(self, follows: bool) -> list[Piece]:
         rest = self._unwritten + self._blocks.rest
         if self._inside_code and self._blocks.fence is not None:
-            rest = rest.strip("\n")
+            rest = rest.rstrip("\n")  # an empty line at the start is one of the code
             if not rest:
                 return []
             return [Piece(lambda width: load_markdown().code(rest, "", width))]
