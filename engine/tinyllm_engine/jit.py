@@ -41,7 +41,12 @@ def cache_root() -> Path:
 def compiled_sources() -> list[Path]:
     """The files whose text ends up in machine code."""
     package = Path(__file__).parent
-    return [package / "jit.py", package / "simd.py", package / "team.py", *sorted(package.glob("kernels/*.py"))]
+    return [
+        package / "jit.py",
+        package / "team.py",
+        *sorted(package.glob("simd/*.py")),
+        *sorted(package.glob("kernels/*.py")),
+    ]
 
 
 def cache_key() -> str:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 from tinyllm_engine import simd as s
+from tinyllm_engine.simd import memory
 
 F32 = np.float32
 native = njit(error_model="numpy")
@@ -19,7 +20,7 @@ ALL_HALVES = np.arange(1 << 16, dtype=np.uint16)
 @pytest.fixture(params=["of the target", "portable"])
 def conversion(request, monkeypatch):
     if request.param == "portable":
-        monkeypatch.setattr(s, "HARDWARE_F16", False)
+        monkeypatch.setattr(memory, "HARDWARE_F16", False)
 
 
 def same_floats(found, expected):

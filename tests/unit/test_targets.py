@@ -2,8 +2,8 @@
 
 import pytest
 from support.targets import ALL_TARGETS, OLD_PROCESSOR, TestRun, why_not
-from tinyllm_engine import simd
 from tinyllm_engine.errors import EngineError
+from tinyllm_engine.simd import target as simd
 
 
 @pytest.fixture

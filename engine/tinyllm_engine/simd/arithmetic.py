@@ -1,0 +1,183 @@
+"""Arithmetic on float32 and int32 lanes."""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from tinyllm_engine.simd.target import (
+    F32,
+    F32X8,
+    I8,
+    I32,
+    I32X8,
+    I64,
+    Vec,
+    call,
+    joined,
+    lanes_of,
+    llvm_type,
+    operation,
+    pointer,
+    spread,
+)
+
+
+def _binary(name, float_op, int_op):
+    def emit(typingctx, a, b):
+        def codegen(context, builder, signature, args):
+            floating = signature.return_type.element == "f32"
+            return getattr(builder, float_op if floating else int_op)(*args)
+
+        return a(a, a), codegen
+
+    emit.__name__ = emit.__qualname__ = name
+    return intrinsic(emit)
+
+
+add, sub, mul = _binary("add", "fadd", "add"), _binary("sub", "fsub", "sub"), _binary("mul", "fmul", "mul")
+bit_and, bit_or, bit_xor = (_binary(n, n, n) for n in ("and_", "or_", "xor"))
+
+
+def _float_call(name, llvm_name, arity):
+    def codegen(context, builder, signature, args):
+        suffix = f"v{signature.return_type.lanes}f32"
+        return call(builder, f"{llvm_name}.{suffix}", args[0].type, *args)
+
+    emit = {
+        2: lambda typingctx, a, b: (a(a, a), codegen),
+        3: lambda typingctx, a, b, c: (a(a, a, a), codegen),
+    }[arity]
+    emit.__name__ = emit.__qualname__ = name
+    return intrinsic(emit)
+
+
+fma = _float_call("fma", "llvm.fma", 3)  # fma(a, b, c) = a * b + c, rounded once
+maximum = _float_call("maximum", "llvm.maxnum", 2)
+minimum = _float_call("minimum", "llvm.minnum", 2)
+
+
+@intrinsic
+def to_f32(typingctx, vector):
+    """int32 lanes -> float32 lanes."""
+    result = Vec("f32", vector.lanes)
+
+    def codegen(context, builder, signature, args):
+        return builder.sitofp(args[0], llvm_type(result))
+
+    return result(vector), codegen
+
+
+@intrinsic
+def horizontal_sum(typingctx, vector):
+    """Sum of all lanes, pairwise in a fixed order (the same bits on every target)."""
+
+    def codegen(context, builder, signature, args):
+        value, lanes = args[0], signature.args[0].lanes
+        combine = builder.fadd if signature.args[0].element == "f32" else builder.add
+        while lanes > 1:
+            lanes //= 2
+            low = lanes_of(builder, value, range(lanes))
+            high = lanes_of(builder, value, range(lanes, 2 * lanes))
+            value = combine(low, high)
+        return builder.extract_element(value, I32(0))
+
+    return (types.float32 if vector.element == "f32" else types.int32)(vector), codegen
+
+
+@intrinsic
+def horizontal_max(typingctx, vector):
+    def codegen(context, builder, signature, args):
+        value, lanes = args[0], signature.args[0].lanes
+        while lanes > 1:
+            lanes //= 2
+            low = lanes_of(builder, value, range(lanes))
+            high = lanes_of(builder, value, range(lanes, 2 * lanes))
+            value = call(builder, f"llvm.maxnum.v{lanes}f32", low.type, low, high)
+        return builder.extract_element(value, I32(0))
+
+    return types.float32(vector), codegen
+
+
+@operation(F32X8, types.float32, types.float32)
+def halves_f32x8(builder, low, high):
+    """low in lanes 0-3, high in lanes 4-7."""
+    return joined(builder, spread(builder, low, 4), spread(builder, high, 4))
+
+
+@operation(types.float32, F32X8, F32X8, F32X8, F32X8)
+def largest_magnitude(builder, a, b, c, d):
+    """The largest |x| of 32 numbers; not a number if one of them is none: as integers those are above infinity."""
+    word = ir.VectorType(I32, 8)
+    magnitudes = ir.Constant(word, [0x7FFFFFFF] * 8)
+
+    def larger(x, y):
+        return builder.select(builder.icmp_signed(">", x, y), x, y)
+
+    a, b, c, d = (builder.and_(builder.bitcast(vector, word), magnitudes) for vector in (a, b, c, d))
+    value = larger(larger(a, b), larger(c, d))
+    for lanes in (4, 2, 1):
+        value = larger(lanes_of(builder, value, range(lanes)), lanes_of(builder, value, range(lanes, 2 * lanes)))
+    return builder.bitcast(builder.extract_element(value, I32(0)), F32)
+
+
+@operation(I32X8, F32X8)
+def round_to_int(builder, vector):
+    """Nearest integer, ties to even (in range by contract)."""
+    rounded = call(builder, "llvm.rint.v8f32", vector.type, vector)
+    return builder.fptosi(rounded, llvm_type(I32X8))
+
+
+@operation(types.none, types.intp, I32X8)
+def store_as_i8(builder, address, vector):
+    narrow = ir.VectorType(I8, 8)
+    builder.store(builder.trunc(vector, narrow), pointer(builder, address, narrow), align=1)
+
+
+def _exponential(builder, x, lanes):
+    """e**x by x = n ln2 + r, |r| <= ln2 / 2: a degree-6 polynomial in r (Cephes' coefficients), scaled by 2**n."""
+    wide, word = ir.VectorType(F32, lanes), ir.VectorType(I32, lanes)
+
+    def constant(value):
+        return ir.Constant(wide, [float(np.float32(value))] * lanes)
+
+    def fused(a, b, c):
+        return call(builder, f"llvm.fma.v{lanes}f32", wide, a, b, c)
+
+    x = call(builder, f"llvm.maxnum.v{lanes}f32", wide, x, constant(-87.33654))
+    x = call(builder, f"llvm.minnum.v{lanes}f32", wide, x, constant(88.37626))
+    n = call(builder, f"llvm.rint.v{lanes}f32", wide, builder.fmul(x, constant(1.44269504088896341)))
+    r = fused(n, constant(-0.693359375), x)
+    r = fused(n, constant(2.12194440e-4), r)
+    p = constant(1.9875691500e-4)
+    for coefficient in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = fused(p, r, constant(coefficient))
+    p = builder.fadd(fused(builder.fmul(r, r), p, r), constant(1.0))
+    exponent = builder.add(builder.fptosi(n, word), ir.Constant(word, [127] * lanes))
+    scale = builder.bitcast(builder.shl(exponent, ir.Constant(word, [23] * lanes)), wide)
+    vanishes = builder.fcmp_ordered("<=", x, constant(-87.33654))
+    return builder.select(vanishes, constant(0.0), builder.fmul(p, scale))
+
+
+@operation(F32X8, F32X8)
+def exp(builder, vector):
+    """e**x to about 1 unit in the last place; 0 where that would not be a normal number."""
+    return _exponential(builder, vector, 8)
+
+
+@operation(F32X8, F32X8, types.int64)
+def keep_first(builder, vector, count):
+    """The first `count` lanes; minus infinity in the others."""
+    lane = ir.Constant(ir.VectorType(I64, 8), list(range(8)))
+    inside = builder.icmp_signed("<", lane, spread(builder, count, 8))
+    return builder.select(inside, vector, ir.Constant(vector.type, [float("-inf")] * 8))
+
+
+@operation(types.float32, F32X8)
+def first_lane(builder, vector):
+    return builder.extract_element(vector, I32(0))
+
+
+@operation(F32X8, F32X8, F32X8)
+def divide(builder, a, b):
+    return builder.fdiv(a, b)

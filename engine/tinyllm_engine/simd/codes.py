@@ -1,0 +1,252 @@
+"""Codes of quantized weights: unpacking them, and integer dot products."""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from tinyllm_engine.simd.target import (
+    F32,
+    F32X8,
+    I1,
+    I8W,
+    I8X16,
+    I8X32,
+    I16,
+    I32,
+    I32W,
+    I32X8,
+    NARROW,
+    ROW_PRODUCTS,
+    TARGET,
+    VNNI,
+    call,
+    joined,
+    lanes_of,
+    llvm_type,
+    operation,
+    pointer,
+    spread,
+)
+
+
+@operation(I8X32, I8X16)
+def nibbles(builder, packed):
+    """16 bytes -> 32 codes 0..15: the low nibbles first, then the high ones."""
+    four, fifteen = (ir.Constant(packed.type, [n] * 16) for n in (4, 15))
+    return joined(builder, builder.and_(packed, fifteen), builder.lshr(packed, four))
+
+
+@operation(I8X32, types.uint32)
+def bits_to_bytes(builder, word):
+    """Bit i of the word -> 0x00 or 0xFF in byte i."""
+    mask = builder.bitcast(word, ir.VectorType(I1, 32))
+    return builder.sext(mask, llvm_type(I8X32))
+
+
+def _constant_op(name, op):
+    def emit(builder, vector, value):
+        return getattr(builder, op)(vector, spread(builder, value, 32))
+
+    emit.__name__ = name
+    return operation(I8X32, I8X32, types.int8)(emit)
+
+
+and_byte, xor_byte, subtract_byte = (
+    _constant_op(n, op) for n, op in (("and_byte", "and_"), ("xor_byte", "xor"), ("subtract_byte", "sub"))
+)
+
+
+def _shift(name, op):
+    def emit(builder, vector, count):
+        words = builder.bitcast(vector, ir.VectorType(I16, 16))
+        shifted = getattr(builder, op)(words, spread(builder, builder.zext(count, I16), 16))
+        return builder.bitcast(shifted, vector.type)
+
+    emit.__name__ = name
+    return operation(I8X32, I8X32, types.int8)(emit)
+
+
+# Processors shift words, not bytes: bits of the neighbour come along, and the caller masks them away.
+shift_right_words, shift_left_words = _shift("shift_right_words", "lshr"), _shift("shift_left_words", "shl")
+
+
+@operation(I8X32, I8X16, I8X16)
+def join_i8x16(builder, low, high):
+    return joined(builder, low, high)
+
+
+@operation(types.none, types.intp, types.intp, I8X32)
+def scatter_words(builder, address, stride, codes):
+    """Writes the eight 4-byte groups of a block `stride` bytes apart: a row becomes a column of a panel."""
+    words = builder.bitcast(codes, ir.VectorType(I32, 8))
+    for group in range(8):
+        builder.store(builder.extract_element(words, I32(group)), pointer(builder, address, I32), align=4)
+        address = builder.add(address, stride)
+
+
+@operation(types.none, types.intp, types.intp, F32X8)
+def transpose_store(builder, address, stride, vector):
+    """Writes the eight lanes `stride` bytes apart."""
+    for lane in range(8):
+        builder.store(builder.extract_element(vector, I32(lane)), pointer(builder, address, F32), align=4)
+        address = builder.add(address, stride)
+
+
+def _quarter(which):
+    def codes_to_f32(builder, codes):
+        part = lanes_of(builder, codes, range(8 * which, 8 * which + 8))
+        extend = builder.zext if VNNI else builder.sext  # see SIGNED_BIAS; codes up to 127 are the same either way
+        return builder.sitofp(extend(part, ir.VectorType(I32, 8)), llvm_type(F32X8))
+
+    return operation(F32X8, I8X32)(codes_to_f32)
+
+
+# Codes 0-7, 8-15, 16-23 and 24-31 of a block as float32.
+first_codes, second_codes, third_codes, fourth_codes = (_quarter(which) for which in range(4))
+
+
+def _sum4(builder, products):
+    """<4n x i16 or i32> -> <n x i32>: sums of four neighbours."""
+    count = products.type.count // 4
+    products = builder.sext(products, ir.VectorType(I32, products.type.count))
+    parts = [lanes_of(builder, products, range(first, 4 * count, 4)) for first in range(4)]
+    return builder.add(builder.add(parts[0], parts[1]), builder.add(parts[2], parts[3]))
+
+
+def _portable_dot(builder, acc, weights, x, unsigned):
+    wide = ir.VectorType(I16, weights.type.count)
+    extend = builder.zext if unsigned else builder.sext
+    return builder.add(acc, _sum4(builder, builder.mul(extend(weights, wide), builder.sext(x, wide))))
+
+
+def _halves(builder, emit, acc, weights, x):
+    """Applies a 128-bit operation to both halves (or all quarters) of longer vectors."""
+    parts = []
+    for i in range(acc.type.count // 4):
+        parts.append(
+            emit(
+                lanes_of(builder, acc, range(4 * i, 4 * i + 4)),
+                lanes_of(builder, weights, range(16 * i, 16 * i + 16)),
+                lanes_of(builder, x, range(16 * i, 16 * i + 16)),
+            )
+        )
+    while len(parts) > 1:
+        parts = [joined(builder, parts[i], parts[i + 1]) for i in range(0, len(parts), 2)]
+    return parts[0]
+
+
+def _neon_dot(builder, acc, weights, x):
+    def sdot(a, w, v):
+        return call(builder, "llvm.aarch64.neon.sdot.v4i32.v16i8", a.type, a, w, v)
+
+    return _halves(builder, sdot, acc, weights, x)
+
+
+def _vnni_dot(builder, acc, unsigned, signed):
+    # the i32 spelling of the operands is the one that every llvmlite from 0.44 on accepts
+    bits = 32 * acc.type.count
+    name = f"llvm.x86.avx512.vpdpbusd.{bits}"
+    return call(builder, name, acc.type, acc, builder.bitcast(unsigned, acc.type), builder.bitcast(signed, acc.type))
+
+
+def _maddubs(builder, unsigned, signed):
+    return call(builder, "llvm.x86.avx2.pmadd.ub.sw", ir.VectorType(I16, 16), unsigned, signed)
+
+
+def _pair_sums(builder, words):
+    ones = ir.Constant(ir.VectorType(I16, 16), [1] * 16)
+    return call(builder, "llvm.x86.avx2.pmadd.wd", ir.VectorType(I32, 8), words, ones)
+
+
+def _dot_u7(builder, acc, weights, x):
+    if VNNI:
+        return _vnni_dot(builder, acc, weights, x)
+    if TARGET == "avx2":
+        return builder.add(acc, _pair_sums(builder, _maddubs(builder, weights, x)))
+    if TARGET == "neon":
+        return _neon_dot(builder, acc, weights, x)
+    return _portable_dot(builder, acc, weights, x, unsigned=True)
+
+
+def _dot_s8(builder, acc, weights, x):
+    if VNNI:
+        return _vnni_dot(builder, acc, weights, x)
+    if TARGET == "avx2":
+        # |w| . (x with the sign of w): at most 2 * 128 * 127 a pair, which 16 bits hold
+        magnitude = call(builder, "llvm.abs.v32i8", weights.type, weights, I1(0))
+        signed = call(builder, "llvm.x86.avx2.psign.b", x.type, x, weights)
+        return builder.add(acc, _pair_sums(builder, _maddubs(builder, magnitude, signed)))
+    if TARGET == "neon":
+        return _neon_dot(builder, acc, weights, x)
+    return _portable_dot(builder, acc, weights, x, unsigned=False)
+
+
+def _dot(name, emit):
+    def typer(typingctx, acc, weights, x):
+        def codegen(context, builder, signature, args):
+            return emit(builder, *args)
+
+        return acc(acc, weights, x), codegen
+
+    typer.__name__ = typer.__qualname__ = name
+    return intrinsic(typer)
+
+
+# acc[lane] += sum of 4 products. Codes of dot_u7 are 0..127. Codes of dot_s8 are signed, except under VNNI, where
+# they are biased by 128 (see `SIGNED_BIAS`) because the hardware multiplies unsigned by signed. x is -127..127.
+dot_u7, dot_s8 = _dot("dot_u7", _dot_u7), _dot("dot_s8", _dot_s8)
+SIGNED_BIAS = 128 if VNNI else 0
+
+
+@operation(ROW_PRODUCTS, I8X32, I8X32)
+def row_products(builder, weights, x):
+    """Products of a block of 7-bit codes, summed so far as the target does for nothing: 8 lanes of 32 bits."""
+    if TARGET == "avx2":
+        return _maddubs(builder, weights, x)
+    return _dot_u7(builder, ir.Constant(llvm_type(I32X8), None), weights, x)
+
+
+@operation(I32X8, ROW_PRODUCTS)
+def widen(builder, products):
+    """The same sums as int32 lanes."""
+    return _pair_sums(builder, products) if TARGET == "avx2" else products
+
+
+def _combine(name, low, high):
+    """Adds or picks 32-bit lanes of two vectors; lane numbers 8-15 are those of the second."""
+
+    def shuffled(builder, a, b, lanes):
+        wide = ir.VectorType(I32, 8)
+        mask = ir.Constant(wide, list(lanes))
+        return builder.bitcast(builder.shuffle_vector(builder.bitcast(a, wide), builder.bitcast(b, wide), mask), a.type)
+
+    def typer(typingctx, a, b):
+        def codegen(context, builder, signature, args):
+            first = shuffled(builder, args[0], args[1], low)
+            return first if high is None else builder.add(first, shuffled(builder, args[0], args[1], high))
+
+        return a(a, a), codegen
+
+    typer.__name__ = typer.__qualname__ = name
+    return intrinsic(typer)
+
+
+# Eight rows of 8 lanes become one vector of 8 row sums in three steps: pairs of rows, fours, then the halves.
+sum_pairs = _combine("sum_pairs", (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15))
+sum_fours = _combine("sum_fours", (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15))
+low_halves = _combine("low_halves", (0, 1, 2, 3, 8, 9, 10, 11), None)
+high_halves = _combine("high_halves", (4, 5, 6, 7, 12, 13, 14, 15), None)
+
+
+@operation(NARROW, NARROW, I8W, I8W)
+def narrow_dot(builder, acc, weights, x):
+    """Like dot_u7, but where that is faster the sums stay in 16 bits: the caller widens before they can overflow."""
+    if TARGET == "avx2":
+        return builder.add(acc, _maddubs(builder, weights, x))
+    return _dot_u7(builder, acc, weights, x)
+
+
+@operation(I32W, I32W, NARROW)
+def widen_add(builder, acc, narrow):
+    """acc + the sums of a narrow accumulator."""
+    return builder.add(acc, _pair_sums(builder, narrow) if TARGET == "avx2" else narrow)

@@ -1,0 +1,233 @@
+"""Loads, stores, splats, and the conversions between float32 and its halves."""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from tinyllm_engine.simd.target import (
+    ELEMENTS,
+    F16,
+    F32,
+    F32W,
+    F32X8,
+    HARDWARE_F16,
+    I8,
+    I8W,
+    I8X16,
+    I8X32,
+    I16,
+    I32,
+    I32W,
+    I32X8,
+    I64,
+    LANES,
+    NARROW,
+    llvm_type,
+    operation,
+    pointer,
+    spread,
+)
+
+
+def _load(vec):
+    def load(builder, address):
+        return builder.load(pointer(builder, address, llvm_type(vec)), align=1)
+
+    return operation(vec, types.intp)(load)
+
+
+def _scalar_load(numba_type, element):
+    def load(builder, address):
+        return builder.load(pointer(builder, address, element), align=1)
+
+    return operation(numba_type, types.intp)(load)
+
+
+def _scalar_store(numba_type, element):
+    def store(builder, address, value):
+        builder.store(value, pointer(builder, address, element), align=1)
+
+    return operation(types.none, types.intp, numba_type)(store)
+
+
+def _splat_at(vec):
+    def splat_at(builder, address):
+        element = ELEMENTS[vec.element]
+        return spread(builder, builder.load(pointer(builder, address, element), align=1), vec.lanes)
+
+    return operation(vec, types.intp)(splat_at)
+
+
+def _splat(vec, numba_type):
+    def splat(builder, value):
+        return spread(builder, value, vec.lanes)
+
+    return operation(vec, numba_type)(splat)
+
+
+def _zero(vec):
+    def zero(builder):
+        return ir.Constant(llvm_type(vec), None)
+
+    return operation(vec)(zero)
+
+
+load_i8x16, load_i8x32, load_f32x8, load_i8w, load_f32w = (_load(v) for v in (I8X16, I8X32, F32X8, I8W, F32W))
+load_u8, load_i8, load_u16 = (
+    _scalar_load(types.uint8, I8),
+    _scalar_load(types.int8, I8),
+    _scalar_load(types.uint16, I16),
+)
+load_i32, load_i64, load_f32 = (
+    _scalar_load(types.int32, I32),
+    _scalar_load(types.int64, I64),
+    _scalar_load(types.float32, F32),
+)
+load_u32 = _scalar_load(types.uint32, I32)
+store_i8, store_u16 = _scalar_store(types.int8, I8), _scalar_store(types.uint16, I16)
+store_i32, store_i64, store_f32 = (
+    _scalar_store(types.int32, I32),
+    _scalar_store(types.int64, I64),
+    _scalar_store(types.float32, F32),
+)
+splat_f32x8, splat_f32w = _splat(F32X8, types.float32), _splat(F32W, types.float32)
+splat_at_f32x8, splat_at_f32w = _splat_at(F32X8), _splat_at(F32W)
+zero_i32x8, zero_f32x8, zero_i32w, zero_f32w, zero_narrow = (_zero(v) for v in (I32X8, F32X8, I32W, F32W, NARROW))
+
+
+@operation(I8W, types.intp)
+def splat4_at(builder, address):
+    """The 4 bytes at `address`, repeated in every lane."""
+    word = builder.load(pointer(builder, address, I32), align=1)
+    return builder.bitcast(spread(builder, word, LANES), llvm_type(I8W))
+
+
+@intrinsic
+def store(typingctx, address, vector):
+    """Stores a vector of any type; no alignment is assumed."""
+
+    def codegen(context, builder, signature, args):
+        builder.store(args[1], pointer(builder, args[0], args[1].type), align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.intp, vector), codegen
+
+
+def half_to_float(builder, bits, lanes):
+    """<lanes x i16> holding f16 -> <lanes x float>."""
+    wide = ir.VectorType(F32, lanes)
+    if HARDWARE_F16:
+        return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, lanes)), wide)
+    word = ir.VectorType(I32, lanes)
+
+    def all_lanes(value):
+        return ir.Constant(word, [value] * lanes)
+
+    bits = builder.zext(bits, word)
+    sign = builder.shl(builder.and_(bits, all_lanes(0x8000)), all_lanes(16))
+    body = builder.shl(builder.and_(bits, all_lanes(0x7FFF)), all_lanes(13))
+    # 2**112 moves the exponent bias from 15 to 127 and is exact for subnormals too
+    finite = builder.bitcast(
+        builder.fmul(builder.bitcast(body, wide), ir.Constant(wide, [float(2.0**112)] * lanes)), word
+    )
+    special = builder.icmp_unsigned(">=", body, all_lanes(0x0F800000))
+    body = builder.select(special, builder.or_(body, all_lanes(0x7F800000)), finite)
+    return builder.bitcast(builder.or_(sign, body), wide)
+
+
+@operation(types.float32, types.intp)
+def load_f16(builder, address):
+    # Inserted into a zero vector: a bare half load merges into a live register and chains every iteration to the last
+    # accumulator (measured: 4 times slower).
+    word = builder.load(pointer(builder, address, I16), align=1)
+    vector = builder.insert_element(ir.Constant(ir.VectorType(I16, 8), None), word, I32(0))
+    return builder.extract_element(half_to_float(builder, vector, 8), I32(0))
+
+
+@operation(types.float32, types.uint16)
+def half_bits_to_f32(builder, bits):
+    vector = builder.insert_element(ir.Constant(ir.VectorType(I16, 8), None), bits, I32(0))
+    return builder.extract_element(half_to_float(builder, vector, 8), I32(0))
+
+
+def _join8(vec, numba_type, convert):
+    """Eight scalars -> one float32 vector."""
+
+    def codegen(context, builder, signature, args):
+        vector = ir.Constant(ir.VectorType(args[0].type, 8), None)
+        for lane, value in enumerate(args):
+            vector = builder.insert_element(vector, value, I32(lane))
+        return convert(builder, vector)
+
+    def join8(typingctx, a, b, c, d, e, f, g, h):
+        return vec(*[numba_type] * 8), codegen
+
+    return intrinsic(join8)
+
+
+join8_halves = _join8(F32X8, types.uint16, lambda builder, bits: half_to_float(builder, bits, 8))
+join8_floats = _join8(F32X8, types.float32, lambda builder, vector: vector)
+
+
+@operation(F32X8, types.intp)
+def load_f16x8(builder, address):
+    bits = builder.load(pointer(builder, address, ir.VectorType(I16, 8)), align=1)
+    return half_to_float(builder, bits, 8)
+
+
+@operation(F32X8, types.intp)
+def load_bf16x8(builder, address):
+    bits = builder.load(pointer(builder, address, ir.VectorType(I16, 8)), align=1)
+    wide = builder.shl(builder.zext(bits, ir.VectorType(I32, 8)), ir.Constant(ir.VectorType(I32, 8), [16] * 8))
+    return builder.bitcast(wide, llvm_type(F32X8))
+
+
+@operation(types.none, types.intp, F32X8)
+def store_f16x8(builder, address, vector):
+    """Rounds to nearest even, as the hardware conversion does."""
+    builder.store(float_to_half(builder, vector), pointer(builder, address, ir.VectorType(I16, 8)), align=1)
+
+
+@operation(types.none, types.intp, types.float32)
+def store_half(builder, address, value):
+    """One float32 as f16, rounded to nearest even."""
+    vector = builder.insert_element(ir.Constant(llvm_type(F32X8), None), value, I32(0))
+    half = builder.extract_element(float_to_half(builder, vector), I32(0))
+    builder.store(half, pointer(builder, address, I16), align=1)
+
+
+def float_to_half(builder, vector):
+    """<8 x float> -> <8 x i16> holding f16, nearest even; overflow becomes infinity."""
+    lanes, word = 8, ir.VectorType(I32, 8)
+    if HARDWARE_F16:
+        half = builder.fptrunc(vector, ir.VectorType(F16, lanes))
+        return builder.bitcast(half, ir.VectorType(I16, lanes))
+
+    def all_lanes(value):
+        return ir.Constant(word, [value] * lanes)
+
+    bits = builder.bitcast(vector, word)
+    sign = builder.and_(builder.lshr(bits, all_lanes(16)), all_lanes(0x8000))
+    body = builder.and_(bits, all_lanes(0x7FFFFFFF))
+    # subnormal halves: adding 0.5 lines the 10 kept bits up with the end of the float's fraction
+    magic = ir.Constant(llvm_type(F32X8), [0.5] * lanes)
+    small = builder.bitcast(builder.fadd(builder.bitcast(body, llvm_type(F32X8)), magic), word)
+    small = builder.sub(small, all_lanes(0x3F000000))
+    odd = builder.and_(builder.lshr(body, all_lanes(13)), all_lanes(1))
+    normal = builder.lshr(builder.add(builder.add(body, all_lanes((0xC8000FFF) - (1 << 32))), odd), all_lanes(13))
+    is_small = builder.icmp_unsigned("<", body, all_lanes(0x38800000))
+    is_large = builder.icmp_unsigned(">=", body, all_lanes(0x477FF000))
+    is_nan = builder.icmp_unsigned(">", body, all_lanes(0x7F800000))
+    half = builder.select(is_small, small, normal)
+    half = builder.select(is_large, all_lanes(0x7C00), half)
+    half = builder.select(is_nan, all_lanes(0x7E00), half)
+    return builder.trunc(builder.or_(half, sign), ir.VectorType(I16, lanes))
+
+
+@operation(types.none, types.intp)
+def prefetch(builder, address):
+    function = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32]), "llvm.prefetch.p0"
+    )
+    builder.call(function, [pointer(builder, address, I8), I32(0), I32(3), I32(1)])
