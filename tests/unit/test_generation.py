@@ -179,11 +179,11 @@ def test_cancelled_during_an_evaluation():
 def test_cancelled_while_the_prompt_is_read():
     cancel = Cancel()
     script = Script([1])
-    script.before_forward = lambda: len(script.tokens) >= 256 and cancel.set()
+    script.before_forward = lambda: len(script.tokens) > 0 and cancel.set()
     events = run(script, ids=[7] * 600, cancel=cancel)
     assert events[-1].reason == "cancelled"
-    assert [event.done for event in events[:-1]] == [0, 128, 256]
-    assert len(script.tokens) == 256
+    assert [event.done for event in events[:-1]] == [0, 128]
+    assert len(script.tokens) == 128
 
 
 # --- the cached prefix ------------------------------------------------------------------------------------------------
@@ -225,12 +225,21 @@ def test_whatever_was_cached_the_sequence_ends_with_the_prompt(cached, ids):
     assert ids[:reused] == cached[:reused]
 
 
-def test_progress_goes_from_what_was_reused_to_all():
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(1.0, [10, 138, 266, 394, 522, 650, 778, 906, 1000]), (0.01, [10, 138, 394, 906, 1000])],
+    ids=["slow", "quick"],
+)
+def test_progress_goes_from_what_was_reused_to_all(seconds, expected, monkeypatch):
+    """In pieces that grow where the machine is quick."""
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(generation.time, "perf_counter", lambda: clock.now)
     script = Script([1], cached=[7] * 10)
-    events = run(script, ids=[7] * 400)
+    script.before_forward = lambda: setattr(clock, "now", clock.now + seconds)
+    events = run(script, ids=[7] * 1000, max_tokens=0)
     progress = [event for event in events if isinstance(event, PrefillProgress)]
-    assert [event.done for event in progress] == [10, 138, 266, 394, 400]
-    assert {(event.total, event.reused) for event in progress} == {(400, 10)}
+    assert [event.done for event in progress] == expected
+    assert {(event.total, event.reused) for event in progress} == {(1000, 10)}
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
