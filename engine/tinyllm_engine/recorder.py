@@ -7,7 +7,6 @@ the cache, and by whether the program is for one row (decode) or for a batch.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
