@@ -196,7 +196,8 @@ class _Generation:
             return "length"
         self._stop_if_cancelled()
         started = time.perf_counter()
-        drawn = Drawn(*([value] for value in self.sampler.sample(logits, self.tokens)))
+        id, logprob = self.sampler.sample(logits, self.tokens)
+        drawn = Drawn([id], [logprob])
         eog = self.text.eog_mask(logits.size)
         while True:
             seconds = time.perf_counter() - started
