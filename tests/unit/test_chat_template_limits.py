@@ -23,6 +23,10 @@ def grow(start, step, use=""):
         grow("[1]", "[ns.s, ns.s]"),
         grow("[1]", "[ns.s, ns.s]", "| tojson"),
         grow("[1]", "[ns.s, ns.s]", "| title"),
+        grow("[1]", "(ns.s, ns.s)", "== 1"),
+        grow("[1]", "{'a': ns.s, 'b': ns.s}", "is none"),
+        grow("[1]", "dict(a=ns.s, b=ns.s)", "is none"),
+        grow("[1]", "[ns.s] * 2", "is none"),
     ],
 )
 def test_steps(source, monkeypatch):

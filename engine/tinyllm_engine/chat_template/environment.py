@@ -32,7 +32,7 @@ class RaisedByTemplate(Exception):
 
 
 class _Generator(CodeGenerator):
-    """Compiles what Jinja has no hook for: the operator ~, and loops, whose passes are counted."""
+    """Compiles what Jinja has no hook for: the operator ~, loops, and displays of lists, tuples and dictionaries."""
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
         self.write("environment.join_text((")
@@ -44,6 +44,23 @@ class _Generator(CodeGenerator):
     def visit_For(self, node: nodes.For, frame: Frame) -> None:
         node.iter = nodes.Call(nodes.EnvironmentAttribute("counted"), [node.iter], [], None, None)
         super().visit_For(node, frame)
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:
+        self._write_contained(super().visit_List, node, frame)
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
+        self._write_contained(super().visit_Dict, node, frame)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
+        if node.ctx == "load":
+            self._write_contained(super().visit_Tuple, node, frame)
+        else:
+            super().visit_Tuple(node, frame)
+
+    def _write_contained(self, visit: Callable[[Any, Frame], None], node: nodes.Expr, frame: Frame) -> None:
+        self.write("environment.contained(")
+        visit(node, frame)
+        self.write(")")
 
 
 class _GenerationTag(Extension):
@@ -73,7 +90,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.concat = self.join_text  # type: ignore[method-assign]
         self.filters = Filters(lambda: self.limits, self.printed).by_name()
         self.globals.pop("lipsum")
-        self.globals.update(raise_exception=_raise_exception, strftime_now=self._strftime_now)
+        self.globals.update(dict=self._dict, raise_exception=self._raise_exception, strftime_now=self._strftime_now)
 
     def printed(self, value: Any) -> str:
         """A value as text: what `str` makes of it, marked."""
@@ -89,6 +106,11 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def counted(self, values: Iterable[Any]) -> Iterator[Any]:
         return self.limits.counted(values)
+
+    def contained(self, value: Any) -> Any:
+        """A new container. One that holds a thing twice that holds another twice, and so on, is endless to read."""
+        self.limits.contained(value)
+        return value
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         return super().getattr(_marked(obj), attribute)
@@ -164,6 +186,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             elif isinstance(count, int) and isinstance(sequence, (list, tuple)):
                 self.limits.items(len(sequence) * max(count, 0))
 
+    def _dict(self, *values: Any, **named: Any) -> Any:
+        return self.contained(dict(*values, **named))
+
+    def _raise_exception(self, message: Any) -> NoReturn:
+        raise RaisedByTemplate(self.printed(message))
+
     def _strftime_now(self, format: str) -> MarkedText:
         self.limits.filled(format, "%", [])
         return wholly_marked(datetime.now().strftime(format), format)
@@ -172,7 +200,3 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 def _marked(value: Any) -> Any:
     """Methods of a template's own text may be given text from outside."""
     return MarkedText(value) if type(value) is str else value
-
-
-def _raise_exception(message: Any) -> NoReturn:
-    raise RaisedByTemplate(str(message))

@@ -75,6 +75,12 @@ class Limits:
         if any(isinstance(value, int) and abs(value) > _MAX_WIDTH for value in values):
             raise LimitError(f"it pads to more than {_MAX_WIDTH} characters")
 
+    def contained(self, value: Any) -> None:
+        """A step for all that is in a container, and in what is in it."""
+        if isinstance(value, Collection) and not isinstance(value, str):
+            for item in self.counted(value.items() if isinstance(value, Mapping) else value):
+                self.contained(item)
+
     def printed(self, value: Any) -> None:
         """Something that is not text is printed as Python would show it."""
         self.text(self._length(value, 0))

@@ -44,7 +44,7 @@ class Segment:
 class Prompt:
     """text: as rendered, each character with its origin
 
-    segments: the same in ids, BOS included; every message has one at most, or several where the template repeats it
+    segments: the same in ids, BOS included; in order, and a message has several where the template repeats it
     notes: what had to be changed about the messages
     """
 
@@ -82,11 +82,7 @@ class ChatTemplate:
     def __init__(self, source: str, tokenizer: Tokenizer, where: str = "") -> None:
         self._where = where
         self._tokenizer = tokenizer
-        self._special_texts = {
-            f"{role}_token": "" if id is None else tokenizer.token_text(id)
-            for role in ("bos", "eos", "unk", "pad", "sep", "mask")
-            for id in [getattr(tokenizer, f"{role}_id")]
-        }
+        self._special_texts = _special_texts(tokenizer)
         self._lock = threading.Lock()  # the limits are those of one rendering
         self._environment = ChatEnvironment()
         if len(source) > MAX_SOURCE:
@@ -130,7 +126,8 @@ class ChatTemplate:
         variables: what the template may know besides, e.g. tools
 
         Where the template refuses a system message or turns that do not alternate, or leaves a system message out of
-        what is to be answered, they are merged and a note says so. TemplateError if it fails all the same, with the template's own message.
+        what is to be answered, they are merged and a note says so. TemplateError if it fails all the same, with the
+        template's own message.
         """
         checked = marked_messages(messages)
         unfinished = checked.pop() if continue_final_message and checked else None
@@ -225,6 +222,19 @@ class ChatTemplate:
         if any(id in tokenizer.eog_ids or tokenizer.token_type(id) in hidden for id in ids):
             return False
         return b"".join(map(tokenizer.piece, ids)).decode("utf-8", "replace") == content
+
+
+def _special_texts(tokenizer: Tokenizer) -> dict[str, str]:
+    """The variables under which templates write special tokens."""
+    ids = {
+        "bos_token": tokenizer.bos_id,
+        "eos_token": tokenizer.eos_id,
+        "unk_token": tokenizer.unk_id,
+        "pad_token": tokenizer.pad_id,
+        "sep_token": tokenizer.sep_id,
+        "mask_token": tokenizer.mask_id,
+    }
+    return {name: "" if id is None else tokenizer.token_text(id) for name, id in ids.items()}
 
 
 def _arrangements(messages: list[Message]) -> Iterator[tuple[list[Message], tuple[str, ...]]]:
