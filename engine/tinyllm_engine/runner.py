@@ -14,6 +14,7 @@ from tinyllm_engine.errors import CancelledError, ContextFullError, EngineError,
 from tinyllm_engine.forward import forward
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.jit import remove_old_folders
+from tinyllm_engine.kernels.arguments import BATCH
 from tinyllm_engine.kernels.sample import NativeSampler, sample
 from tinyllm_engine.kv_cache import KVCache, LayerShape, PageTable
 from tinyllm_engine.model import Model, Progress
@@ -23,7 +24,6 @@ from tinyllm_engine.recorder import Recorder, State
 from tinyllm_engine.sampling import non_finite
 from tinyllm_engine.team import CANCEL, Team, follow, lead
 
-BATCH = 512  # rows of a prefill pass
 OUTPUTS = 64  # rows of a pass that can have logits when all of them are wanted
 
 

@@ -2,9 +2,7 @@
 
 from tinyllm_engine.jit import layout
 
-# Columns that are summed at a time before the sum goes to the output. The same in matvec and matmul, so that both add
-# in the same order; a panel of so many columns fits the first-level cache.
-CHUNK = 2048
+BATCH = 512  # rows of a pass at most
 
 # out[row, n] = weight_scale * sum_k weights[n, k] * x[row, k] + bias[n] + residual[row, n]
 MATMUL = layout(

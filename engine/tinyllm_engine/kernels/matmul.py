@@ -11,7 +11,7 @@ the batch runs over it, four rows at a time. So a weight is unpacked once for up
 
 from tinyllm_engine.jit import inlined, kernel, native, record
 from tinyllm_engine.kernels import unpack as u
-from tinyllm_engine.kernels.arguments import CHUNK, MATMUL
+from tinyllm_engine.kernels.arguments import BATCH, MATMUL
 from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.kernels.scales import as_f32, first_half, second_half
 from tinyllm_engine.simd import (
@@ -43,12 +43,12 @@ from tinyllm_engine.simd import (
     zero_narrow,
 )
 
+CHUNK = 2048  # columns packed at a time: the panel then fits the first-level cache
 PART_BYTES = 32 * LANES  # codes of one part of a panel
 SCALES_AT = CHUNK * LANES  # the codes come first
 OFFSETS_AT = SCALES_AT + CHUNK // 16 * LANES * 4
-TILE_AT = OFFSETS_AT + CHUNK // 16 * LANES * 4  # results of a panel that is not whole
-SCRATCH_BYTES = max(TILE_AT + 4 * LANES * 4, CHUNK * LANES * 4 + 4 * LANES * 4)  # per thread
-FLOAT_TILE_AT = CHUNK * LANES * 4
+SUMS_AT = max(OFFSETS_AT + CHUNK // 16 * LANES * 4, CHUNK * LANES * 4)  # float32 [batch][lane]: results of the panel
+SCRATCH_BYTES = SUMS_AT + BATCH * LANES * 4  # per thread
 
 
 @inlined
@@ -147,12 +147,12 @@ def without_offset(acc, offsets, sums):
 
 
 @native
-def tile(panel, parts, codes, stride, scales, sums, sum_stride, groups, products_of, offset_of):
-    """4 activation rows by LANES weight rows over all parts of a panel.
+def tile(panel, parts, codes, stride, scales, sums, sum_stride, groups, products_of, offset_of, results, is_first):
+    """4 activation rows by LANES weight rows over all parts of a panel, added to results float32 [4][lane].
 
     stride: columns between activation rows; the scales lie at stride / 32, the sums at sum_stride elements.
     """
-    a0, a1, a2, a3 = zero_f32w(), zero_f32w(), zero_f32w(), zero_f32w()
+    a0, a1, a2, a3 = begin(results, is_first)
     x1 = codes + stride
     x2 = x1 + stride
     x3 = x2 + stride
@@ -176,61 +176,47 @@ def tile(panel, parts, codes, stride, scales, sums, sum_stride, groups, products
             a1 = offset_of(a1, offsets, total + sum_bytes)
             a2 = offset_of(a2, offsets, total + 2 * sum_bytes)
             a3 = offset_of(a3, offsets, total + 3 * sum_bytes)
-    return a0, a1, a2, a3
+    end(results, a0, a1, a2, a3)
 
 
 @inlined
-def put(a, address, row, token, value, is_first):
-    """Adds LANES results of one activation row to the output; the first chunk starts from bias and residual."""
-    value = mul(value, splat_f32w(a.weight_scale))
-    at = 4 * (token * a.rows + row)
+def begin(results, is_first):
+    """The sums so far of a tile: none at the first chunk of columns."""
     if is_first:
-        if a.bias != 0:
-            value = add(value, load_f32w(a.bias + 4 * row))
-        if a.residual != 0:
-            value = add(value, load_f32w(a.residual + at))
-    else:
-        value = add(value, load_f32w(a.out + at))
-    store(a.out + at, value)
+        return zero_f32w(), zero_f32w(), zero_f32w(), zero_f32w()
+    row = 4 * LANES
+    return load_f32w(results), load_f32w(results + row), load_f32w(results + 2 * row), load_f32w(results + 3 * row)
+
+
+@inlined
+def end(results, a0, a1, a2, a3):
+    store(results, a0)
+    store(results + 4 * LANES, a1)
+    store(results + 8 * LANES, a2)
+    store(results + 12 * LANES, a3)
 
 
 @native
-def put_some(a, tile_memory, row, count, token, value, is_first):
-    """The same for a panel of which only `count` rows exist."""
-    store(tile_memory, value)
-    for lane in range(count):
-        result = load_f32(tile_memory + 4 * lane) * a.weight_scale
-        at = 4 * (token * a.rows + row + lane)
-        if is_first:
-            if a.bias != 0:
-                result += load_f32(a.bias + 4 * (row + lane))
-            if a.residual != 0:
-                result += load_f32(a.residual + at)
-        else:
-            result += load_f32(a.out + at)
-        store_f32(a.out + at, result)
-
-
-@native
-def put_tile(a, tile_memory, row, token, tokens, values, is_first):
-    """Writes the results of up to 4 activation rows (those past `tokens` were padding)."""
+def write_panel(a, results, row, tokens):
+    """out = weight_scale * results + bias + residual, for the weight rows of a panel that exist."""
     count = min(LANES, a.rows - row)
-    if count == LANES:
-        put(a, a.out, row, token, values[0], is_first)
-        if token + 1 < tokens:
-            put(a, a.out, row, token + 1, values[1], is_first)
-        if token + 2 < tokens:
-            put(a, a.out, row, token + 2, values[2], is_first)
-        if token + 3 < tokens:
-            put(a, a.out, row, token + 3, values[3], is_first)
-    else:
-        put_some(a, tile_memory, row, count, token, values[0], is_first)
-        if token + 1 < tokens:
-            put_some(a, tile_memory, row, count, token + 1, values[1], is_first)
-        if token + 2 < tokens:
-            put_some(a, tile_memory, row, count, token + 2, values[2], is_first)
-        if token + 3 < tokens:
-            put_some(a, tile_memory, row, count, token + 3, values[3], is_first)
+    for token in range(tokens):
+        at, result = 4 * (token * a.rows + row), results + 4 * LANES * token
+        if count == LANES:
+            value = mul(load_f32w(result), splat_f32w(a.weight_scale))
+            if a.bias != 0:
+                value = add(value, load_f32w(a.bias + 4 * row))
+            if a.residual != 0:
+                value = add(value, load_f32w(a.residual + at))
+            store(a.out + at, value)
+        else:
+            for i in range(0, 4 * count, 4):
+                single = load_f32(result + i) * a.weight_scale
+                if a.bias != 0:
+                    single += load_f32(a.bias + 4 * row + i)
+                if a.residual != 0:
+                    single += load_f32(a.residual + at + i)
+                store_f32(a.out + at + i, single)
 
 
 @inlined
@@ -239,30 +225,21 @@ def matmul(thread, threads, pointer, unpack, products_of, bias, store_scales, of
     a = record(pointer)
     tokens = load_i64(a.count)
     panel = a.scratch + thread * a.scratch_bytes
+    results = panel + SUMS_AT
     sums, sum_stride = (a.sums, a.columns // 32) if groups == 1 else (a.half_sums, a.columns // 16)
     parts = a.columns // 32
     last = first_owned(a.rows, thread + 1, threads)
     for row in range(first_owned(a.rows, thread, threads), last, LANES):
         if atomic_load_i32(load_i64(a.cancel)) != 0:
             return
+        weights, rows = a.weights + row * a.row_bytes, a.rows - row
         for first in range(0, parts, CHUNK // 32):
             chunk = min(CHUNK // 32, parts - first)
-            weights = a.weights + row * a.row_bytes
             pack_panel(
-                panel,
-                weights,
-                a.row_bytes,
-                a.rows - row,
-                first,
-                chunk,
-                unpack,
-                bias,
-                store_scales,
-                block_bytes,
-                in_block,
+                panel, weights, a.row_bytes, rows, first, chunk, unpack, bias, store_scales, block_bytes, in_block
             )
             for token in range(0, tokens, 4):
-                values = tile(
+                tile(
                     panel,
                     chunk,
                     a.codes + token * a.columns + 32 * first,
@@ -273,8 +250,10 @@ def matmul(thread, threads, pointer, unpack, products_of, bias, store_scales, of
                     groups,
                     products_of,
                     offset_of,
+                    results + 4 * LANES * token,
+                    first == 0,
                 )
-                put_tile(a, panel + TILE_AT, row, token, tokens, values, first == 0)
+        write_panel(a, results, row, tokens)
 
 
 # --- weights that are floats themselves --------------------------------------------------------------------------
@@ -290,8 +269,8 @@ def pack_floats(panel, weights, row_bytes, rows, first, columns, load8, element_
 
 
 @native
-def tile_floats(panel, columns, x, stride):
-    a0, a1, a2, a3 = zero_f32w(), zero_f32w(), zero_f32w(), zero_f32w()
+def tile_floats(panel, columns, x, stride, results, is_first):
+    a0, a1, a2, a3 = begin(results, is_first)
     x1 = x + 4 * stride
     x2 = x1 + 4 * stride
     x3 = x2 + 4 * stride
@@ -301,7 +280,7 @@ def tile_floats(panel, columns, x, stride):
         a1 = fma(weights, splat_at_f32w(x1 + 4 * k), a1)
         a2 = fma(weights, splat_at_f32w(x2 + 4 * k), a2)
         a3 = fma(weights, splat_at_f32w(x3 + 4 * k), a3)
-    return a0, a1, a2, a3
+    end(results, a0, a1, a2, a3)
 
 
 @inlined
@@ -310,17 +289,19 @@ def matmul_float(thread, threads, pointer, load8, element_bytes):
     a = record(pointer)
     tokens = load_i64(a.count)
     panel = a.scratch + thread * a.scratch_bytes
+    results = panel + SUMS_AT
     last = first_owned(a.rows, thread + 1, threads)
     for row in range(first_owned(a.rows, thread, threads), last, LANES):
         if atomic_load_i32(load_i64(a.cancel)) != 0:
             return
+        weights, rows = a.weights + row * a.row_bytes, a.rows - row
         for first in range(0, a.columns, CHUNK):
             chunk = min(CHUNK, a.columns - first)
-            weights = a.weights + row * a.row_bytes
-            pack_floats(panel, weights, a.row_bytes, a.rows - row, first, chunk, load8, element_bytes)
+            pack_floats(panel, weights, a.row_bytes, rows, first, chunk, load8, element_bytes)
             for token in range(0, tokens, 4):
-                values = tile_floats(panel, chunk, a.x + 4 * (token * a.columns + first), a.columns)
-                put_tile(a, panel + FLOAT_TILE_AT, row, token, tokens, values, first == 0)
+                x = a.x + 4 * (token * a.columns + first)
+                tile_floats(panel, chunk, x, a.columns, results + 4 * LANES * token, first == 0)
+        write_panel(a, results, row, tokens)
 
 
 @kernel(MATMUL)

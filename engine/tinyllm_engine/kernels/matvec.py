@@ -10,7 +10,7 @@ from numba.extending import overload
 
 from tinyllm_engine.jit import inlined, kernel, record
 from tinyllm_engine.kernels import unpack as u
-from tinyllm_engine.kernels.arguments import CHUNK, MATMUL
+from tinyllm_engine.kernels.arguments import MATMUL
 from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.kernels.scales import first_half, join8, second_half
 from tinyllm_engine.simd import (
@@ -193,30 +193,24 @@ def eight_parts(acc, block, stride, x, x_scale, x_sum, x_half_sum, unpack, sums_
 
 
 @inlined
-def finish8(a, row, value, is_first):
-    """Adds eight results to the output; the first chunk of columns starts from bias and residual."""
+def finish8(a, row, value):
+    """out = weight_scale * value + bias + residual, for eight rows."""
     value = mul(value, splat_f32x8(a.weight_scale))
-    if is_first:
-        if a.bias != 0:
-            value = add(value, load_f32x8(a.bias + 4 * row))
-        if a.residual != 0:
-            value = add(value, load_f32x8(a.residual + 4 * row))
-    else:
-        value = add(value, load_f32x8(a.out + 4 * row))
+    if a.bias != 0:
+        value = add(value, load_f32x8(a.bias + 4 * row))
+    if a.residual != 0:
+        value = add(value, load_f32x8(a.residual + 4 * row))
     store(a.out + 4 * row, value)
 
 
 @inlined
-def finish1(a, row, value, is_first):
-    """The same for one result."""
+def finish1(a, row, value):
+    """The same for one row."""
     value *= a.weight_scale
-    if is_first:
-        if a.bias != 0:
-            value += load_f32(a.bias + 4 * row)
-        if a.residual != 0:
-            value += load_f32(a.residual + 4 * row)
-    else:
-        value += load_f32(a.out + 4 * row)
+    if a.bias != 0:
+        value += load_f32(a.bias + 4 * row)
+    if a.residual != 0:
+        value += load_f32(a.residual + 4 * row)
     store_f32(a.out + 4 * row, value)
 
 
@@ -231,30 +225,28 @@ def matvec(thread, threads, pointer, unpack, sums_of, bias, part_dot, block_dot,
         # the last few rows of a matrix whose height is no multiple of 8 go one by one, each in all eight lanes
         whole = row + ROWS <= a.rows
         stride = a.row_bytes if whole else 0
-        for first in range(0, a.columns, CHUNK):
-            block = a.weights + row * a.row_bytes + first // block_elements * block_bytes
-            acc = zero_f32x8()
-            for column in range(first, min(first + CHUNK, a.columns), block_elements):
-                for lane in range(ROWS, 2 * ROWS):
-                    prefetch(block + lane * stride)
-                acc = block_dot(
-                    acc,
-                    block,
-                    stride,
-                    x + column,
-                    x_scales + column // 8,
-                    x_sums + column // 8,
-                    x_half_sums + column // 4,
-                    unpack,
-                    sums_of,
-                    bias,
-                    part_dot,
-                )
-                block += block_bytes
-            if whole:
-                finish8(a, row, acc, first == 0)
-            else:
-                finish1(a, row, first_lane(acc), first == 0)
+        block, acc = a.weights + row * a.row_bytes, zero_f32x8()
+        for column in range(0, a.columns, block_elements):
+            for lane in range(ROWS, 2 * ROWS):
+                prefetch(block + lane * stride)
+            acc = block_dot(
+                acc,
+                block,
+                stride,
+                x + column,
+                x_scales + column // 8,
+                x_sums + column // 8,
+                x_half_sums + column // 4,
+                unpack,
+                sums_of,
+                bias,
+                part_dot,
+            )
+            block += block_bytes
+        if whole:
+            finish8(a, row, acc)
+        else:
+            finish1(a, row, first_lane(acc))
         row += ROWS if whole else 1
 
 
@@ -278,7 +270,7 @@ def matvec_float(thread, threads, pointer, load8, element_bytes):
             s3 = fma(load8(w + 24 * element_bytes), load_f32x8(v + 96), s3)
         for k in range(whole, a.columns, 8):
             s0 = fma(load8(weights + k * element_bytes), load_f32x8(x + 4 * k), s0)
-        finish1(a, row, horizontal_sum(add(add(s0, s1), add(s2, s3))), True)
+        finish1(a, row, horizontal_sum(add(add(s0, s1), add(s2, s3))))
 
 
 @kernel(MATMUL)
