@@ -131,6 +131,35 @@ async def test_wide_characters_are_edited_whole(open_chat):
         assert chat.app.prompt.text == "你"
 
 
+def press_at_once(chat, *keys):
+    """Keys that arrive in one piece, as over a slow line."""
+    for key in keys:
+        chat.app.post_message(events.Key(key, key if len(key) == 1 else None))
+
+
+async def test_keys_that_arrive_together_act_in_their_order(open_chat):
+    async with open_chat() as chat:
+        press_at_once(chat, *"teh", "backspace", "backspace", *"he", "left", "left", "x", "end", "ctrl+j", "z")
+        await chat.until(lambda: "z" in chat.app.prompt.text)
+        assert chat.app.prompt.text == "txhe\nz"
+        press_at_once(chat, "ctrl+c", *"next", "alt+up", "ctrl+w", *"word")
+        await chat.until(lambda: "word" in chat.app.prompt.text)
+        assert chat.app.prompt.text == "word"
+        assert chat.session.sampling["temperature"].value == pytest.approx(0.85)
+        press_at_once(chat, "enter", *"draft")
+        await chat.until(lambda: chat.backend.requests)
+        assert chat.backend.requests[0].messages[-1].content == "word"
+        await chat.until(lambda: chat.app.prompt.text == "draft")
+
+
+async def test_selected_text_of_the_input_is_copied(open_chat):
+    async with open_chat() as chat:
+        await chat.type("some words")
+        await chat.press("ctrl+shift+left", "ctrl+c")
+        assert chat.app.clipboard == "words"
+        assert chat.app.prompt.text == "some words"
+
+
 async def test_typing_works_while_the_model_loads(open_chat):
     async with open_chat(ready=False) as chat:
         await chat.press("h", "i")

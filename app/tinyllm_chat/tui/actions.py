@@ -35,13 +35,11 @@ class Actions:
 
     # Chat
 
-    @action(
-        "Send the message; it waits while a model loads or an answer is written", keys="enter", hint="send", bound=False
-    )
+    @action("Send the message; it waits while a model loads or an answer is written", keys="enter", hint="send")
     def send(self) -> None:
-        self._app.submit()
+        self._app.submit(self._app.prompt.take())
 
-    @action("Start a new line in the message", keys="ctrl+j shift+enter", hint="line", rank=4, bound=False)
+    @action("Start a new line in the message", keys="ctrl+j shift+enter", hint="line", rank=4)
     def newline(self) -> None:
         self._app.prompt.insert("\n")
 
@@ -186,12 +184,18 @@ class Actions:
     def help(self) -> None:
         self._app.show_help()
 
-    @action("Clear the input, else stop the answer, else quit when pressed twice", keys="ctrl+c", group=PROGRAM)
+    @action(
+        "Copy what is selected, else clear the input, else stop the answer, else quit when pressed twice",
+        keys="ctrl+c",
+        group=PROGRAM,
+    )
     def interrupt(self) -> None:
-        prompt = self._app.prompt
-        if prompt.text:
-            prompt.remember(prompt.text)
-            prompt.take()
+        prompt, screen = self._app.prompt, self._app.screen
+        if selected := screen.get_selected_text() or prompt.selected_text:
+            self._app.copy_to_clipboard(selected)
+            screen.clear_selection()
+        elif prompt.text:
+            prompt.remember(prompt.take())
         elif self._session.busy or self._session.queued:
             self.stop()
         elif self._clock() < self._quit_until:

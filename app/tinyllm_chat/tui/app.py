@@ -87,7 +87,9 @@ class TinyLLMChatApp(App[None]):
         self._top_rule = Rule(id="top-rule")
         self._input_rule = Rule(id="input-rule")
         self._suggestions = Suggestions()
-        self._input = InputBar()
+        self._input = InputBar(
+            {"tab": "app.complete", **{key: entry.command for entry in ACTIONS for key in entry.keys}}
+        )
         self._panel_rule = VerticalRule()
         self._panels = Panels()
         self._panels.styles.width = PANEL_WIDTH - 1
@@ -318,18 +320,15 @@ class TinyLLMChatApp(App[None]):
         self.wake()
         return True
 
-    def submit(self) -> None:
-        """Sends what stands in the input, or does what it commands."""
-        text = self.prompt.text
+    def submit(self, text: str) -> None:
+        """Sends a text, or does what it commands."""
         if is_command(text.strip()):
             self._command(text.strip())
             return
         if not text.strip():
             return
-        said = text.replace("//", "/", 1) if text.startswith("//") else text
-        self.session.send(said)
+        self.session.send(text.replace("//", "/", 1) if text.startswith("//") else text)
         self.prompt.remember(text)
-        self.prompt.take()
         self.pane.follow()
         self.pane.show_queued(self.session.queued)
         if self.session.model is None and self.session.loading is None:
@@ -340,26 +339,21 @@ class TinyLLMChatApp(App[None]):
             entry, argument = COMMANDS.parse(text)
         except UnknownCommand as error:
             self.say(str(error), "error")
+            self.prompt.give_back(text)
             return
-        before = self.prompt.text
-        self.prompt.take()
         if self.run_entry(entry, argument):
-            self.prompt.remember(before)
+            self.prompt.remember(text)
         else:
-            self.prompt.set_text(before)
+            self.prompt.give_back(text)
 
     def return_to_prompt(self, texts: Sequence[str]) -> None:
         """Gives back what was waiting to be sent."""
         if texts:
-            self.prompt.set_text("\n".join([*texts, self.prompt.text]).rstrip("\n"))
+            self.prompt.give_back("\n".join(texts))
             self.pane.show_queued(())
 
-    def on_prompt_submitted(self, event: Prompt.Submitted) -> None:
-        event.stop()
-        self.run_entry(next(entry for entry in ACTIONS if entry.name == "send"))
-
-    def on_prompt_completed(self, event: Prompt.Completed) -> None:
-        event.stop()
+    def action_complete(self) -> None:
+        """Completes a slash command to the first that is suggested."""
         if self._suggestions.actions:
             entry = self._suggestions.actions[0]
             self.prompt.set_text(f"/{entry.slash[0]} " if entry.argument else f"/{entry.slash[0]}")

@@ -41,7 +41,6 @@ class Action:
     hint_key: str = ""  # its key there, where one hint stands for two actions
     rank: int = 0  # among the hints: the lowest stay longest when there is little room
     group: str = CHAT
-    bound: bool = True  # False: the input itself reacts to the keys
 
     @property
     def usage(self) -> str:
@@ -79,9 +78,13 @@ def actions_of(holder: type) -> tuple[Action, ...]:
 
 def bindings(actions: Iterable[Action]) -> Iterator[Binding]:
     for entry in actions:
-        if entry.bound:
-            for key in entry.keys:
-                yield Binding(key, entry.command, entry.help, show=False, id=f"{entry.name}.{key}")
+        for key in entry.keys:
+            yield Binding(key, entry.command, entry.help, show=False, id=f"{entry.name}.{key}")
+
+
+def commands_by_key(actions: Iterable[Action]) -> dict[str, str]:
+    """The action string of every key."""
+    return {key: entry.command for entry in actions for key in entry.keys}
 
 
 def key_name(key: str) -> str:

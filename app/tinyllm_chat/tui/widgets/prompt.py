@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import Binding
 from textual.content import Content
 from textual.message import Message
 from textual.timer import Timer
@@ -19,51 +19,41 @@ from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED
 
 COUNT_DELAY = 0.12  # seconds of peace after a key before the draft's tokens are counted
 COUNT_WIDTH = 14
-_NEWLINE_KEYS = {"ctrl+j", "shift+enter", "alt+enter", "ctrl+enter", "shift+\r"}
-# Keys of the text area that the chat needs for itself, or that do something unexpected in a chat.
-_RELEASED = {"shift+up", "shift+down", "pageup", "pagedown", "f6", "f7", "ctrl+c", "super+c", "ctrl+d", "ctrl+y"}
-
-
-def _editing_bindings() -> list[BindingType]:
-    """The text area's own bindings without the released keys."""
-    kept: list[BindingType] = []
-    for binding in Binding.make_bindings(TextArea.BINDINGS):
-        if binding.key not in _RELEASED:
-            kept.append(binding)
-    return kept
+_NEWLINE_KEYS = {"alt+enter", "ctrl+enter", "shift+\r"}  # as some terminals report Shift+Enter and its kin
+# Keys of the text area that do something unexpected in a chat. Those of the chat's own actions are taken from it too.
+_RELEASED = {"f6", "f7", "super+c", "pageup", "pagedown"}
+_EDITING = {
+    binding.key: binding.action for binding in Binding.make_bindings(TextArea.BINDINGS) if binding.key not in _RELEASED
+}
 
 
 class Prompt(TextArea, inherit_bindings=False):
-    """A text area in which Enter sends."""
+    """The text area of the input.
 
-    BINDINGS: ClassVar[list[BindingType]] = _editing_bindings()
+    It acts on every key itself. Textual's own way leaves all but printable keys to bindings, which run only after the
+    key has travelled up to the app: of keys that arrive together, as over a slow line, backspace would come last.
+    `commands`: keys that do something in the app, Enter among them, and the action each of them runs.
+    """
 
-    class Submitted(Message):
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
-    class Completed(Message):
-        """Tab was pressed."""
-
-    def __init__(self) -> None:
+    def __init__(self, commands: Mapping[str, str]) -> None:
         super().__init__(
             compact=True, highlight_cursor_line=False, show_line_numbers=False, placeholder=Content("Message")
         )
         self.cursor_blink = False
+        self._commands = dict(commands)
         self._sent: list[str] = []
         self._recalled: int | None = None  # which of `_sent` is shown; None: the draft
         self._draft = ""
 
     async def _on_key(self, event: events.Key) -> None:
         key = event.key
-        if key == "enter":
-            self.post_message(self.Submitted(self.text))
+        if key in self._commands:
+            await self.app.run_action(self._commands[key])
         elif key in _NEWLINE_KEYS:
             self.insert("\n")
-        elif key == "tab":
-            self.post_message(self.Completed())
-        elif not self._recalls(key):
+        elif key in _EDITING and not self._recalls(key):
+            await self.run_action(_EDITING[key])
+        elif key not in _EDITING:
             return
         event.stop()
         event.prevent_default()
@@ -83,10 +73,16 @@ class Prompt(TextArea, inherit_bindings=False):
         self.text = text
         self.move_cursor(self.document.end)
 
-    def take(self) -> None:
-        """Empties the input, because its text went somewhere."""
+    def take(self) -> str:
+        """Empties the input and returns what stood in it."""
+        text = self.text
         self._recalled, self._draft = None, ""
         self.text = ""
+        return text
+
+    def give_back(self, text: str) -> None:
+        """Puts a text in front of what was typed since."""
+        self.set_text(f"{text}\n{self.text}" if self.text else text)
 
     def _recalls(self, key: str) -> bool:
         """Up on the first line and Down on the last go through what was sent."""
@@ -139,9 +135,9 @@ class InputBar(Row):
             super().__init__()
             self.text = text
 
-    def __init__(self) -> None:
+    def __init__(self, commands: Mapping[str, str]) -> None:
         super().__init__()
-        self.prompt = Prompt()
+        self.prompt = Prompt(commands)
         self.count = DraftCount()
         self._timer: Timer | None = None
 
