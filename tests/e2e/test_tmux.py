@@ -27,8 +27,8 @@ pytestmark = [
 ]
 needs_model = pytest.mark.skipif(MODEL is None, reason=WITHOUT_SMOLLM2)
 
-# Taken greedily, this goes on until it is stopped.
-ENDLESS = "Count from one to one thousand in words, one number on each line."
+# At low temperatures the answer goes on until it is stopped.
+ENDLESS = "Repeat the word hello 500 times."
 
 
 class Terminal:
