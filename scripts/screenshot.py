@@ -13,23 +13,23 @@ from pathlib import Path
 from tinyllm_chat.chat.local_backend import LocalBackend
 from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.session import Session
-from tinyllm_chat.chat.settings import COMMAND_LINE, Settings
+from tinyllm_chat.chat.settings import CONFIG, Settings
 from tinyllm_chat.chat.transcript import TranscriptStore
 from tinyllm_chat.cli.models import model_path
 from tinyllm_chat.tui.app import TinyLLMChatApp
 
 PICTURE = Path(__file__).parents[1] / "assets" / "screenshot.svg"
 SIZE = (112, 32)
-QUESTION = "What is gravity? Give a short answer and a list of three facts."
-SEED = 3
-LEAST_CHARACTERS = 420  # of the answer when the picture is taken
+QUESTION = "What are three good reasons to learn Python? Use a list with bold titles."
+SAMPLING = {"seed": 1, "temperature": 0.4}
+LEAST_CHARACTERS = 400  # of the answer when the picture is taken
 SECONDS = 120.0
 
 
 async def draw(model: Path) -> str:
     """The screen as SVG."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings().with_layer(COMMAND_LINE, {"seed": SEED})
+        settings = Settings().with_layer(CONFIG, SAMPLING)
         session = Session(LocalBackend(), TranscriptStore(Path(folder)), settings)
         app = TinyLLMChatApp(session, model=str(model))
         try:
