@@ -28,7 +28,7 @@ pytestmark = [
 needs_model = pytest.mark.skipif(MODEL is None, reason=WITHOUT_SMOLLM2)
 
 # At low temperatures the answer goes on until it is stopped.
-ENDLESS = "Repeat the word hello 500 times."
+ENDLESS = "Write the letter a one thousand times."
 
 
 class Terminal:
