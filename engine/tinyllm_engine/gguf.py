@@ -8,6 +8,7 @@ import mmap
 import os
 import re
 import stat
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,7 @@ class GGUFFile:
         self.tensors: dict[str, TensorView] = {}
         for part in parts:
             self.tensors.update(part.views())
+            weakref.finalize(self, part.file.close)  # a forgotten file is no leak and no warning
         self.nbytes = sum(len(part.map) for part in parts)
 
     def read_ahead(self, progress: Progress | None = None) -> None:

@@ -143,7 +143,7 @@ class Model:
 
     @cached_property
     def weights(self) -> Weights:
-        """The weights by role, every shape checked. ModelError names the tensor, what was expected and what was found."""
+        """The weights by role, every shape checked. ModelError names tensor, expected and found shape."""
         config = self.config
         _ = self.architecture  # an unknown one is refused before its tensors are missed
         embedding = config.embedding_length

@@ -75,7 +75,8 @@ def _feed_child(places: SimpleQueue[str | None], finished: SimpleQueue[bool]) ->
             env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )
         with child:
-            assert child.stdin is not None and child.stdout is not None
+            assert child.stdin is not None
+            assert child.stdout is not None
             while (place := places.get()) is not None:
                 child.stdin.write(place + "\n")
                 child.stdin.flush()

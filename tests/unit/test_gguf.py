@@ -1,6 +1,8 @@
 """Reading well-formed GGUF files."""
 
+import gc
 import struct
+import warnings
 
 import gguf as gguf_package
 import numpy as np
@@ -206,3 +208,14 @@ def test_a_split_count_of_one_is_a_whole_file(tmp_path):
 
 def test_a_raw_value_reaches_the_reader_unchanged():
     assert read_metadata({"k": Raw(files.array(files.INT16, [1, -2]))})["k"].tolist() == [1, -2]
+
+
+def test_a_forgotten_file_closes_itself_without_a_warning(tmp_path):
+    path = write(tmp_path, build({"a": 1}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        file = open_gguf(path)
+        handle = file._parts[0].file
+        del file
+        gc.collect()
+    assert handle.closed
