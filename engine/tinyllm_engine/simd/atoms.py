@@ -3,7 +3,7 @@
 from llvmlite import ir
 from numba import types
 
-from tinyllm_engine.simd.target import I32, I64, X86, call, operation, pointer
+from tinyllm_engine.simd.target import ARM64, I32, I64, X86, call, operation, pointer
 
 
 @operation(types.int64, types.intp, types.int64)
@@ -32,6 +32,8 @@ def pause(builder):
     """Tells the processor that this is a spin loop."""
     if X86:
         call(builder, "llvm.x86.sse2.pause", ir.VoidType())
+    elif ARM64:
+        call(builder, "llvm.aarch64.isb", ir.VoidType(), I32(15))  # `yield` does nothing on most processors
     else:
         builder.fence("seq_cst")
 
