@@ -22,7 +22,10 @@ PICTURE = Path(__file__).parents[1] / "assets" / "screenshot.svg"
 SIZE = (112, 32)
 QUESTION = "What are three good reasons to learn Python? Use a list with bold titles."
 SAMPLING = {"seed": 1, "temperature": 0.4}
-LEAST_CHARACTERS = 400  # of the answer when the picture is taken
+TURNED_AT, DRAWN_AT = (
+    80,
+    260,
+)  # characters of the answer: when the temperature is changed, and when the picture is taken
 SECONDS = 120.0
 
 
@@ -37,22 +40,21 @@ async def draw(model: Path) -> str:
                 while session.model is None:
                     await pilot.pause(0.1)
                 await pilot.press(*QUESTION, "enter")
-                while not (session.conversation.path() and answer_length(session) >= LEAST_CHARACTERS):
-                    await pilot.pause(0.02)
+                await written(session, TURNED_AT)
                 await pilot.press("alt+up")
-                await pilot.pause(0.3)
+                await written(session, DRAWN_AT)
                 return app.export_screenshot(title="tinyllm-chat smollm2")
         finally:
             session.close()
 
 
-def answer_length(session: Session) -> int:
-    leaf = session.conversation.leaf
-    if leaf is None or leaf.role != "assistant":
-        return 0
-    if not session.busy:
-        return LEAST_CHARACTERS  # it is a short one
-    return len(leaf.content)
+async def written(session: Session, characters: int) -> None:
+    """Waits for that much of the answer."""
+    while True:
+        leaf = session.conversation.leaf
+        if leaf is not None and leaf.role == "assistant" and len(leaf.content) >= characters:
+            return
+        await asyncio.sleep(0.01)
 
 
 def main() -> None:
