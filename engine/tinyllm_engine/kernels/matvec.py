@@ -5,6 +5,7 @@ output sees the same operations in the same order as in a batch (see matmul): th
 the number of threads nor on how many rows were computed with it.
 """
 
+import numpy as np
 from numba import types
 from numba.extending import overload
 
@@ -15,6 +16,7 @@ from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.kernels.scales import first_half, join8, second_half
 from tinyllm_engine.simd import (
     add,
+    and_byte,
     dot_s8,
     first_lane,
     fma,
@@ -24,11 +26,15 @@ from tinyllm_engine.simd import (
     load_f16x8,
     load_f32,
     load_f32x8,
+    load_i8x16_twice,
     load_i8x32,
+    load_two_i8x16,
     low_halves,
     mul,
+    nibble_products,
     prefetch,
     row_products,
+    shift_right_words,
     splat_at_f32x8,
     splat_f32x8,
     store,
@@ -129,6 +135,34 @@ def whole_part(acc, block, stride, part, x, x_scale, x_sum, x_half_sum, unpack, 
     scales = join8(s0, s1, s2, s3, s4, s5, s6, s7)
     minima = join8(m0, m1, m2, m3, m4, m5, m6, m7)
     return scaled(acc, add(low, high), scales, minima, bias, x_scale, x_sum)
+
+
+@inlined
+def nibble_pair(first, second, x_low, x_high):
+    """Sums of two rows of nibbles, one in each half: no element has to move before it is multiplied."""
+    packed = load_two_i8x16(first, second)
+    high = and_byte(shift_right_words(packed, np.int8(4)), u.LOW4)
+    return nibble_products(and_byte(packed, u.LOW4), x_low, high, x_high)
+
+
+@inlined
+def nibble_part(acc, block, stride, part, x, x_scale, x_sum, x_half_sum, header, sums_of, bias):
+    """Types whose block is 16 bytes of nibbles, low ones first, behind a header."""
+    s0, m0, q0 = header(block)
+    s1, m1, q1 = header(block + stride)
+    s2, m2, q2 = header(block + 2 * stride)
+    s3, m3, q3 = header(block + 3 * stride)
+    s4, m4, q4 = header(block + 4 * stride)
+    s5, m5, q5 = header(block + 5 * stride)
+    s6, m6, q6 = header(block + 6 * stride)
+    s7, m7, q7 = header(block + 7 * stride)
+    x_low, x_high = load_i8x16_twice(x), load_i8x16_twice(x + 16)
+    a, b = nibble_pair(q0, q4, x_low, x_high), nibble_pair(q1, q5, x_low, x_high)
+    c, d = nibble_pair(q2, q6, x_low, x_high), nibble_pair(q3, q7, x_low, x_high)
+    sums = widen(sum_fours(sum_pairs(a, b), sum_pairs(c, d)))  # 16 products of a lane, each up to 15 * 127
+    scales = join8(s0, s1, s2, s3, s4, s5, s6, s7)
+    minima = join8(m0, m1, m2, m3, m4, m5, m6, m7)
+    return scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
 
 
 @inlined
@@ -290,12 +324,12 @@ def matvec_bf16(thread, threads, pointer):
 
 @kernel(MATMUL)
 def matvec_q4_0(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q4_0, sums_u5, u.BIAS_Q4_0, whole_part, one_part, 18, 32)
+    matvec(thread, threads, pointer, u.header_q4_0, sums_u5, u.BIAS_Q4_0, nibble_part, one_part, 18, 32)
 
 
 @kernel(MATMUL)
 def matvec_q4_1(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q4_1, sums_u5, u.NO_BIAS, whole_part, one_part, 20, 32)
+    matvec(thread, threads, pointer, u.header_q4_1, sums_u5, u.NO_BIAS, nibble_part, one_part, 20, 32)
 
 
 @kernel(MATMUL)

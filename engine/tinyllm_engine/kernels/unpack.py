@@ -38,6 +38,17 @@ def unpack_q4_0(block, part):
 
 
 @inlined
+def header_q4_0(block):
+    """Scale and minimum alone, for kernels that take the nibbles of two rows at a time; with where those begin."""
+    return load_u16(block), None, block + 2
+
+
+@inlined
+def header_q4_1(block):
+    return load_u16(block), load_u16(block + 2), block + 4
+
+
+@inlined
 def unpack_q4_1(block, part):
     return nibbles(load_i8x16(block + 4)), load_u16(block), load_u16(block + 2)
 

@@ -43,6 +43,21 @@ def bits_to_bytes(builder, word):
     return builder.sext(mask, llvm_type(I8X32))
 
 
+@operation(I8X32, types.intp, types.intp)
+def load_two_i8x16(builder, first, second):
+    """16 bytes of one row in the low half, 16 bytes of another in the high half."""
+    half = llvm_type(I8X16)
+    rows = (builder.load(pointer(builder, address, half), align=1) for address in (first, second))
+    return joined(builder, *rows)
+
+
+@operation(I8X32, types.intp)
+def load_i8x16_twice(builder, address):
+    """The same 16 bytes in both halves."""
+    half = builder.load(pointer(builder, address, llvm_type(I8X16)), align=1)
+    return joined(builder, half, half)
+
+
 def _constant_op(name, op):
     def emit(builder, vector, value):
         return getattr(builder, op)(vector, spread(builder, value, 32))
@@ -204,6 +219,14 @@ def row_products(builder, weights, x):
     if TARGET == "avx2":
         return _maddubs(builder, weights, x)
     return _dot_u7(builder, ir.Constant(llvm_type(I32X8), None), weights, x)
+
+
+@operation(ROW_PRODUCTS, I8X32, I8X32, I8X32, I8X32)
+def nibble_products(builder, low, x_low, high, x_high):
+    """low . x_low + high . x_high for codes up to 15, summed as in row_products."""
+    if TARGET == "avx2":
+        return builder.add(_maddubs(builder, low, x_low), _maddubs(builder, high, x_high))
+    return _dot_u7(builder, _dot_u7(builder, ir.Constant(llvm_type(I32X8), None), low, x_low), high, x_high)
 
 
 @operation(I32X8, ROW_PRODUCTS)
