@@ -12,12 +12,14 @@ import numpy as np
 
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.jit import Kernel
-from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec, norm, rope
+from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec, norm
+from tinyllm_engine.kernels import rope as rope_kernels
 from tinyllm_engine.kernels.quantize import Codes, quantize
 from tinyllm_engine.kv_cache import KVCache
 from tinyllm_engine.memory import aligned
-from tinyllm_engine.model import Linear
+from tinyllm_engine.parts.base import Linear, Norm
 from tinyllm_engine.program import ALL, CODE_FIELDS, Buffer, CodesBuffer, Op, Program
+from tinyllm_engine.rope import Rope
 from tinyllm_engine.tensor import TensorView
 
 FLOAT_TYPES = ("F32", "F16", "BF16")
@@ -79,8 +81,7 @@ class Recorder:
         self._count: dict[Buffer, int] = {}  # buffer -> address of the number of rows it holds
         self._codes: dict[Buffer, CodesBuffer] = {}
         self._fresh: set[Buffer] = set()  # buffers whose codes are those of their present contents
-        self._table: Buffer | None = None
-        self._rope: tuple[int, bool] = (0, False)
+        self._tables: dict[Rope, Buffer] = {}
         self._panels = aligned((threads, matmul.SCRATCH_BYTES), np.uint8)
         self._attention_scratch: np.ndarray | None = None
         self._parts: Buffer | None = None
@@ -145,6 +146,10 @@ class Recorder:
             out=out,
         )
         return out
+
+    def norm(self, out: Buffer, x: Buffer, norm: Norm) -> None:
+        """out = the norm of x; out and x are not the same"""
+        self.rms_norm(out, x, norm.weight, norm.epsilon)
 
     def rms_norm(self, out: Buffer, x: Buffer, weight: np.ndarray, epsilon: float) -> None:
         """out = x / sqrt(mean(x^2) + epsilon) * weight"""
@@ -243,41 +248,41 @@ class Recorder:
             out=gate,
         )
 
-    def rope_table(self, frequencies: np.ndarray, magnitude: float, interleaved: bool) -> None:
-        """cos and sin of every row's position, for all rotations that follow."""
+    def rope_table(self, rope: Rope) -> None:
+        """cos and sin of every row's position, for all rotations by `rope` that follow."""
+        frequencies, magnitude = rope.frequencies()
         frequencies = np.ascontiguousarray(frequencies, np.float32)
         pairs = len(frequencies)
-        self._table = Buffer("rope", aligned((self.rows, 2 * pairs)))
-        self._rope = pairs, interleaved
+        self._tables[rope] = table = Buffer("rope", aligned((self.rows, 2 * pairs)))
         self._append(
             "rope_table",
-            rope.rope_table,
+            rope_kernels.rope_table,
             {},
-            {self._table: ALL},
+            {table: ALL},
             keep=(frequencies,),
             frequencies=frequencies.ctypes.data,
             pairs=pairs,
             magnitude=magnitude,
             positions=self.state.positions.ctypes.data,
             count=self.state.rows_address,
-            table=self._table,
+            table=table,
         )
 
-    def rope(self, x: Buffer, heads: int) -> None:
-        """Rotates every head of x by its row's position."""
-        assert self._table is not None, "rope_table comes first"
+    def rope(self, x: Buffer, heads: int, rope: Rope) -> None:
+        """Rotates every head of x by its row's position; `rope_table` comes first."""
+        table = self._tables[rope]
         part = f"{heads} heads"
         self._append(
             "rope",
-            rope.rope,
-            {x: part, self._table: ALL},
+            rope_kernels.rope,
+            {x: part, table: ALL},
             {x: part},
             x=x,
             heads=heads,
             head_size=self._columns(x) // heads,
-            pairs=self._rope[0],
-            interleaved=int(self._rope[1]),
-            table=self._table,
+            pairs=self._columns(table) // 2,
+            interleaved=int(rope.interleaved),
+            table=table,
             count=self.state.rows_address,
         )
 
@@ -287,7 +292,7 @@ class Recorder:
         part = f"{shape.heads} heads"
         self._append(
             "append",
-            getattr(rope, f"append_{cache.kv_type}"),
+            getattr(rope_kernels, f"append_{cache.kv_type}"),
             {k: part, v: part},
             {self._cached(layer): part},
             k=k,

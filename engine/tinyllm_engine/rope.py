@@ -7,6 +7,7 @@ the magnitude; where the pairs lie (2i, 2i+1 or i, i + n_rot/2) is the architect
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,23 @@ if TYPE_CHECKING:
     from tinyllm_engine.config import RopeConfig
 
 F32 = np.float32
+
+
+@dataclass(frozen=True, eq=False)
+class Rope:
+    """One way in which heads rotate; a model may have several, for its layers of different kinds.
+
+    interleaved: pairs (2i, 2i + 1), as opposed to (i, i + n_rot / 2)
+    factors: float32 [n_rot / 2] that the frequencies are divided by, or None
+    """
+
+    config: RopeConfig
+    interleaved: bool
+    factors: NDArray[np.float32] | None = None
+
+    def frequencies(self) -> tuple[NDArray[np.float32], float]:
+        """inv_freq float32 [n_rot / 2] in radians per position, and the magnitude of cos and sin."""
+        return rope_frequencies(self.config, self.factors, self.config.original_context_length)
 
 
 def rope_frequencies(

@@ -16,7 +16,7 @@ from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.jit import remove_old_folders
 from tinyllm_engine.kernels.arguments import BATCH
 from tinyllm_engine.kernels.sample import NativeSampler, sample
-from tinyllm_engine.kv_cache import KVCache, LayerShape, PageTable
+from tinyllm_engine.kv_cache import KVCache, PageTable
 from tinyllm_engine.model import Model, Progress
 from tinyllm_engine.preparation import prepare
 from tinyllm_engine.program import Program
@@ -49,11 +49,10 @@ class Runner:
         self.context_length = context_length or model.config.context_length
         self.kv_type = kv_type
         self.threads = threads or team_module.default_threads()
-        weights, config = model.weights, model.config
+        weights = model.weights
         _check_sizes(model)
         self.vocab_size = weights.output.outputs
-        shapes = [LayerShape(layer.kv_heads, config.key_length, config.value_length) for layer in weights.layers]
-        self.cache = KVCache(shapes, self.context_length, kv_type)
+        self.cache = KVCache([layer.cached for layer in weights.layers], self.context_length, kv_type)
         self.team = Team(self.threads)
         self.state = State(min(BATCH, -(-self.context_length // 4) * 4))
         self._decode, self._decode_logits = self._record(1, 1, fuse)

@@ -54,6 +54,13 @@ class TensorView:
             raise IndexError(f"tensor {self.name!r} has {self.rows} rows, asked for row {i}")
         return self.data[i * self.row_bytes : (i + 1) * self.row_bytes]
 
+    def rows_between(self, start: int, stop: int) -> TensorView:
+        """The rows from start up to stop as a tensor of their own, dims [dims[0], stop - start], without a copy."""
+        if not 0 <= start <= stop <= self.rows:
+            raise IndexError(f"tensor {self.name!r} has {self.rows} rows, asked for {start} to {stop}")
+        data = self.data[start * self.row_bytes : stop * self.row_bytes]
+        return TensorView(self.name, (self.dims[0], stop - start), self.type, data)
+
     def dequantize(self, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float32]:
         """float32 [stop - start, dims[0]]: the rows from start up to stop (all by default), as new memory."""
         stop = self.rows if stop is None else stop

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 from support.recording import TYPES, random_tensor, recording
+from tinyllm_engine.config import RopeConfig
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.jit import Kernel
 from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec, norm, quantize, rope
 from tinyllm_engine.kv_cache import LayerShape
-from tinyllm_engine.model import Linear
+from tinyllm_engine.parts.base import Linear
+from tinyllm_engine.rope import Rope
 from tinyllm_engine.twins import TWINS, KernelMismatchError, Written, array_at, check, split_name
 
 MODULES = (attention, elementwise, embed, matmul, matvec, norm, quantize, rope)
@@ -178,14 +180,14 @@ def test_rows_that_have_outputs(first):
 @pytest.mark.parametrize("interleaved", [True, False])
 @pytest.mark.parametrize(("heads", "size", "pairs"), [(3, 64, 32), (2, 80, 16), (5, 96, 48)])
 def test_rope(heads, size, pairs, interleaved, threads):
-    frequencies = (10000.0 ** (-np.arange(pairs) / pairs)).astype(np.float32)
+    turning = Rope(RopeConfig(2 * pairs, 10000.0, "none", 1.0, 4096, attn_factor=1.25, ext_factor=0.0), interleaved)
     for rows, position in ((1, 0), (5, 131_000)):
         with recording(rows, threads) as r:
             r.set_rows(rows, position=position)
             x = r.filled("x", heads * size)
             before = x.array.reshape(-1, heads, size).copy()
-            r.recorder.rope_table(frequencies, 1.25, interleaved)
-            r.recorder.rope(x, heads)
+            r.recorder.rope_table(turning)
+            r.recorder.rope(x, heads, turning)
             r.check()
             after = x.array.reshape(-1, heads, size)
             assert np.array_equal(after[..., 2 * pairs :], before[..., 2 * pairs :])

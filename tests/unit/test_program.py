@@ -8,7 +8,8 @@ from support.golden import GOLDEN, toy_tokens, write_toy_model
 from support.recording import TYPES, random_tensor, recording
 from tinyllm_engine.jit import Kernel, layout
 from tinyllm_engine.kernels import elementwise
-from tinyllm_engine.model import Linear, Model
+from tinyllm_engine.model import Model
+from tinyllm_engine.parts.base import Linear
 from tinyllm_engine.program import ALL, Buffer, Op, Program, place_barriers, read_before_written
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.twins import check_pass

@@ -79,3 +79,14 @@ def test_data_that_does_not_fit_the_dimensions_is_refused(dims, size):
 
 def test_repr_names_the_tensor():
     assert repr(q8_0(4, 64)[0]) == "<TensorView 'blk.0.attn_q.weight' Q8_0 [64, 4]>"
+
+
+def test_rows_of_a_tensor_are_a_tensor():
+    view, _ = q8_0(4, 64)
+    part = view.rows_between(1, 3)
+    assert (part.dims, part.type, part.address) == ((64, 2), view.type, view.address + view.row_bytes)
+    assert np.array_equal(part.dequantize(), view.dequantize(1, 3))
+    assert view.rows_between(4, 4).rows == 0
+    for start, stop in ((-1, 2), (0, 5), (3, 2)):
+        with pytest.raises(IndexError, match=f"has 4 rows, asked for {start} to {stop}"):
+            view.rows_between(start, stop)
