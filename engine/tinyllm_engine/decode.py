@@ -36,7 +36,8 @@ I64, U64 = types.int64, types.uint64
 
 @compiled(
     types.UniTuple(I64, 2)(
-        I64, I64, I64[::1], I64[::1], types.float32[::1], SHARED, U64, U64, types.int32[::1], I64,
+        I64, I64, I64[::1], I64[::1], I64[::1], I64[::1], I64,
+        types.float32[::1], SHARED, U64, U64, types.int32[::1], I64,
         types.boolean[::1], SCRATCH, I64, types.int32[::1], types.float64[::1],
     )
 )  # fmt: skip
@@ -45,6 +46,9 @@ def decode_tokens(
     threads,
     tokens,
     positions,
+    sources,
+    targets,
+    spare,
     logits,
     shared,
     seed,
@@ -61,6 +65,7 @@ def decode_tokens(
 
     control: the team's control block, with a one-row program loaded
     tokens, positions: int64, the program's row: the token to evaluate first and its place
+    sources, targets, spare: int64, the states that the first pass reads and writes, and the one to write after that
     recent: int32, `count` latest tokens and room for the drawn ones; eog: bool [vocabulary]
     """
     start = nanoseconds()
@@ -68,6 +73,7 @@ def decode_tokens(
         run_together(control, threads)
         if atomic_load_i32(load_i64(control + CANCEL)) != 0:
             return drawn, CANCELLED
+        sources[0], targets[0], spare = targets[0], spare, targets[0]
         choice, logprob = choose(logits, shared, seed, index + np.uint64(drawn), recent[: count + drawn], scratch)
         if choice < 0:
             return drawn, choice

@@ -100,6 +100,14 @@ class DrawsMany(Protocol):
     ) -> Drawn: ...
 
 
+@runtime_checkable
+class MayGoBackToTurns(Protocol):
+    """A sequence that says whether `truncate` can only go back to where its turns began."""
+
+    @property
+    def is_recurrent(self) -> bool: ...
+
+
 def generate(
     sequence: _Sequence,
     ids: Sequence[int],
@@ -178,7 +186,7 @@ class _Generation:
         yield PrefillProgress(self.reused, total, self.reused)
         piece, start = PREFILL_PIECES[0], self.reused
         while start < total:
-            end = min(start + piece, total)
+            end = min(start + piece, self._last_end(start, total))
             self._stop_if_cancelled()
             started = time.perf_counter()
             logits = self.sequence.forward(ids[start:end], cancel=self.cancel)
@@ -189,6 +197,12 @@ class _Generation:
             if seconds < QUICK:
                 piece = min(2 * piece, PREFILL_PIECES[1])
         return logits
+
+    def _last_end(self, start: int, total: int) -> int:
+        """Where the pieces end. What only goes back to its turns must be able to go back to before the last token: a
+        new answer to the same prompt begins with evaluating that again."""
+        recurrent = isinstance(self.sequence, MayGoBackToTurns) and self.sequence.is_recurrent
+        return total - 1 if recurrent and start < total - 1 else total
 
     def _write(self, logits: NDArray[np.float32]) -> Generator[Event, None, Reason]:
         """Draws and yields tokens, evaluating the last one before it draws the next; returns why it ended."""

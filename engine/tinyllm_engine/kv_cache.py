@@ -7,12 +7,14 @@ back to the system when they are freed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tinyllm_engine.errors import ContextFullError, UnsupportedModelError
 from tinyllm_engine.memory import Area
+from tinyllm_engine.recurrent_state import StatePool
 
 PAGE = 64
 ELEMENT_BYTES = {"f32": 4, "f16": 2}
@@ -31,12 +33,14 @@ class KVCache:
     """Pages for `capacity` tokens in all sequences together.
 
     kv_type: the type of K and V: f32 or f16.
+    states: float32 values that each layer remembers of a whole sequence, in blocks of their own
     """
 
-    def __init__(self, layers: list[LayerShape], capacity: int, kv_type: str = "f16"):
+    def __init__(self, layers: list[LayerShape], capacity: int, kv_type: str = "f16", states: Sequence[int] = ()):
         if kv_type not in ELEMENT_BYTES:
             raise UnsupportedModelError(f"KV cache type: expected {' or '.join(ELEMENT_BYTES)}, found {kv_type!r}")
         self.kv_type, self.layers = kv_type, layers
+        self.states = StatePool(states)
         self.element_bytes = ELEMENT_BYTES[kv_type]
         self.pages = -(-capacity // PAGE)
         self.k_page_bytes = [PAGE * s.heads * s.k_size * self.element_bytes for s in layers]
@@ -57,7 +61,8 @@ class KVCache:
 
     @property
     def bytes_in_use(self) -> int:
-        return self.pages_in_use * PAGE * self.bytes_per_token
+        """Of pages and of recurrent states."""
+        return self.pages_in_use * PAGE * self.bytes_per_token + self.states.bytes_in_use
 
     def k_address(self, layer: int) -> int:
         return self._area.address + self._starts[layer]

@@ -29,7 +29,9 @@ TILE = 4  # activation rows are padded to a multiple of this
 class State:
     """What changes from pass to pass: the rows of the batch. Kernels read it at fixed addresses.
 
-    A row is (token, position, sequence); `tables` holds the address of the sequence's page table.
+    A row is (token, position, sequence); `tables` holds the address of the sequence's page table, `sources` and
+    `targets` those of the recurrent states that a row reads and leaves: a sequence's rows all write the same block, and
+    all but the first read it too.
     """
 
     def __init__(self, max_rows: int):
@@ -37,6 +39,8 @@ class State:
         self.tokens = np.zeros(max_rows, np.int64)
         self.positions = np.zeros(max_rows, np.int64)
         self.tables = np.zeros(max_rows, np.int64)
+        self.sources = np.zeros(max_rows, np.int64)
+        self.targets = np.zeros(max_rows, np.int64)
         self._counts = np.zeros(3, np.int64)
 
     def set_rows(self, rows: int, first_output: int) -> None:

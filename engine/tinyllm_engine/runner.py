@@ -21,6 +21,7 @@ from tinyllm_engine.model import Model, Progress
 from tinyllm_engine.preparation import prepare
 from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
+from tinyllm_engine.recurrent_state import RecurrentState
 from tinyllm_engine.sampling import non_finite
 from tinyllm_engine.team import CANCEL, Team, follow, lead
 
@@ -121,6 +122,8 @@ class Runner:
         state.tokens[:n] = ids
         state.positions[:n] = np.arange(sequence.position, sequence.position + n)
         state.tables[:n] = sequence.pages.table.ctypes.data
+        source, target, _ = sequence.recurrent.addresses()
+        state.sources[0], state.sources[1:n], state.targets[:n] = source, target, target
         state.set_rows(n, first_output=0 if all_logits else n - 1)
         program, logits = (self._decode, self._decode_logits) if n == 1 else (self._prefill, self._prefill_logits)
         return program, logits[: n if all_logits else 1]
@@ -143,7 +146,9 @@ class Sequence:
     def __init__(self, runner: Runner):
         self.runner = runner
         self.pages = PageTable(runner.cache, runner.context_length)
+        self.recurrent = RecurrentState(runner.cache.states)
         self.tokens: list[int] = []
+        self._reading = False  # several tokens at a time, as opposed to writing them one by one
 
     @property
     def position(self) -> int:
@@ -153,6 +158,11 @@ class Sequence:
     @property
     def context_length(self) -> int:
         return self.runner.context_length
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether `truncate` goes back to kept states only."""
+        return self.runner.cache.states.block_bytes > 0
 
     def forward(
         self,
@@ -168,6 +178,7 @@ class Sequence:
         """
         ids = list(ids)
         self._check(ids)
+        self._begin(reading=len(ids) > 1)
         step = min(OUTPUTS, self.runner.state.max_rows) if all_logits else self.runner.state.max_rows
         kept: list[np.ndarray] = []
         logits = None
@@ -178,7 +189,7 @@ class Sequence:
             if logits is None:
                 self.pages.shrink(self.position)
                 raise CancelledError(f"cancelled after {start} of {len(ids)} tokens")
-            self.tokens += batch
+            self.extend(batch)
             if all_logits:
                 kept.append(logits.copy())
             if progress is not None:
@@ -206,6 +217,7 @@ class Sequence:
         NonFiniteLogitsError. The last token drawn is not evaluated.
         """
         self._check([last])
+        self._begin(reading=False)
         count = min(count, self.context_length - self.position)
         self.pages.grow(self.position + count)
         runner = self.runner
@@ -217,6 +229,9 @@ class Sequence:
             runner.threads,
             runner.state.tokens,
             runner.state.positions,
+            runner.state.sources,
+            runner.state.targets,
+            self.recurrent.addresses()[2],
             logits,
             sampler.shared.record,
             np.uint64(sampler.seed),
@@ -230,16 +245,34 @@ class Sequence:
             logprobs,
         )
         evaluated = drawn + 1 if end < 0 else drawn
-        self.tokens += [last, *ids.tolist()][:evaluated]
+        self.extend([last, *ids.tolist()][:evaluated], passes=evaluated)
         self.pages.shrink(self.position)
         sampler.drawn += int(drawn)
         if end < 0:
             raise non_finite(-end, runner.vocab_size)
         return Drawn(ids[:drawn].tolist(), logprobs[:drawn].tolist())
 
+    def extend(self, ids: list[int], passes: int = 1) -> None:
+        """Takes in ids that so many complete passes have evaluated."""
+        self.tokens += ids
+        self.recurrent.advance(passes)
+
+    def _begin(self, reading: bool) -> None:
+        """Keeps the state before several tokens are read and where they end: that is where one goes back to."""
+        if reading or self._reading:
+            self.recurrent.keep(self.position)
+        self._reading = reading
+
     def truncate(self, length: int) -> int:
-        """Forgets the tokens from `length` on; returns the length really kept."""
+        """Forgets the tokens from `length` on; returns the length really kept.
+
+        A model with recurrent layers cannot go back to any length. Its state is kept where a call of `forward` with
+        several tokens begins and ends, and it returns to the last such place, if that is not too long ago: then to an
+        earlier one, or 0.
+        """
         length = max(0, min(length, self.position))
+        if length < self.position:
+            length = self.recurrent.go_back(length)
         del self.tokens[length:]
         self.pages.shrink(length)
         return length

@@ -6,101 +6,23 @@ what the kernel has to write there. `check` runs a program op by op and stops at
 
 from __future__ import annotations
 
-import ctypes
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from collections.abc import Sequence as Ids
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.kernels.attention import RUN
 from tinyllm_engine.kv_cache import PAGE
-from tinyllm_engine.program import Op, Program
-from tinyllm_engine.quants import QUANT_TYPES
+from tinyllm_engine.program import Program
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.team import Team
-
-F32 = np.float32
-TYPES = {type.name.lower(): type for type in QUANT_TYPES.values()}
-BLOCK = 32  # elements that share a scale where activations are quantized
+from tinyllm_engine.twin import BLOCK, F32, TWINS, Arguments, Written, array_at, near, twin
 
 
 class KernelMismatchError(EngineError):
     """A kernel wrote something else than its twin."""
-
-
-@dataclass(frozen=True)
-class Written:
-    """What one kernel call writes: an array on the memory itself, what it must hold afterwards, the error allowed."""
-
-    name: str
-    memory: np.ndarray
-    expected: np.ndarray
-    allowed: np.ndarray | float = 0.0
-
-    def wrong(self) -> np.ndarray:
-        """bool like `expected`."""
-        found, expected = self.memory.astype(np.float64), self.expected.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            near = np.abs(found - expected) <= self.allowed
-        return ~(near | (found == expected) | (np.isnan(found) & np.isnan(expected)))
-
-
-Twin = Callable[["Arguments"], Iterator[Written]]
-TWINS: dict[str, Twin] = {}
-
-
-def twin(function: Twin) -> Twin:
-    TWINS[function.__name__] = function
-    return function
-
-
-class Arguments:
-    """The arguments of one kernel call by name, and the arrays behind the addresses among them."""
-
-    def __init__(self, op: Op, threads: int):
-        self._record = op.arguments()[0]
-        self.threads = threads
-        stem, type_name = split_name(op.kernel.name)
-        self.twin = TWINS.get(stem)
-        self.type: Any = TYPES.get(type_name)
-
-    def __getattr__(self, name: str) -> Any:
-        return self._record[name].item()
-
-    @property
-    def n(self) -> int:
-        """Rows of the batch."""
-        return int(self.array("count", np.int64, 1)[0])
-
-    def array(self, name: str, dtype: type | np.dtype, *shape: int, offset: int = 0) -> np.ndarray:
-        return array_at(self._record[name].item() + offset, dtype, *shape)
-
-    def floats(self, name: str, *shape: int) -> np.ndarray:
-        return self.array(name, F32, *shape)
-
-
-def array_at(address: int, dtype: type | np.dtype, *shape: int) -> np.ndarray:
-    """The numbers at an address: no copy, so it shows what is written there later."""
-    dtype = np.dtype(dtype)
-    raw: Any = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(address)
-    return np.frombuffer(raw, dtype).reshape(shape)
-
-
-def split_name(kernel_name: str) -> tuple[str, str]:
-    """matvec_q4_1 -> (matvec, q4_1); rms_norm -> (rms_norm, "")"""
-    for type_name in TYPES:
-        if kernel_name.endswith(f"_{type_name}"):
-            return kernel_name.removesuffix(f"_{type_name}"), type_name
-    return kernel_name, ""
-
-
-def near(expected: np.ndarray, relative: float = 1e-5) -> np.ndarray:
-    """The error allowed to a row: a fraction of its largest magnitude."""
-    return relative * np.abs(expected).max(axis=-1, keepdims=True)
 
 
 # --- embeddings, norms, activations -----------------------------------------------------------------------------------
@@ -353,5 +275,5 @@ def check_pass(runner: Runner, ids: Ids[int], all_logits: bool = False) -> np.nd
     sequence.pages.grow(sequence.position + len(ids))
     program, logits = runner.set_rows(sequence, ids, all_logits)
     check(program, runner.team)
-    sequence.tokens += ids
+    sequence.extend(list(ids))
     return logits.copy()

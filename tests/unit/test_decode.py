@@ -9,7 +9,7 @@ from tinyllm_engine.kernels.sample import NativeSampler
 from tinyllm_engine.model import Model
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.sampling import SamplingParams
-from tinyllm_engine.twins import array_at
+from tinyllm_engine.twin import array_at
 
 GREEDY = SamplingParams(temperature=0)
 NO_END = np.zeros(128, np.bool_)

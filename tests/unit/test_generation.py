@@ -214,6 +214,23 @@ def test_what_the_sequence_could_not_keep_is_evaluated_again():
     assert events[-1].stats.reused_tokens == 1
 
 
+class GoesBackToTurns(Script):
+    """A sequence of a model with recurrent layers, which keeps its state between calls of `forward`."""
+
+    is_recurrent = True
+
+
+@pytest.mark.parametrize(
+    ("cached", "evaluated"), [([], [[90, 91], [92]]), ([90], [[91], [92]]), (PROMPT, [[92]]), ([90, 91, 7], [[92]])]
+)
+def test_a_recurrent_sequence_reads_the_last_token_of_a_prompt_apart(cached, evaluated):
+    """So that another answer to the same prompt, which evaluates that token again, finds the state before it."""
+    script = GoesBackToTurns([1], cached=cached)
+    events = run(script, max_tokens=0)
+    assert script.evaluated == evaluated
+    assert [event.done for event in events if isinstance(event, PrefillProgress)][-1] == len(PROMPT)
+
+
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), min_size=1, max_size=12))
 def test_whatever_was_cached_the_sequence_ends_with_the_prompt(cached, ids):
     script = Script([7, 8], cached=cached)

@@ -10,7 +10,8 @@ from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec
 from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.parts.base import Linear
 from tinyllm_engine.rope import Rope
-from tinyllm_engine.twins import TWINS, KernelMismatchError, Written, array_at, check, split_name
+from tinyllm_engine.twin import TWINS, Written, array_at, split_name
+from tinyllm_engine.twins import KernelMismatchError, check
 
 MODULES = (attention, elementwise, embed, matmul, matvec, norm, quantize, rope)
 KERNELS = [value for module in MODULES for value in vars(module).values() if isinstance(value, Kernel)]
