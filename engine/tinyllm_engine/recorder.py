@@ -24,6 +24,7 @@ from tinyllm_engine.tensor import TensorView
 
 FLOAT_TYPES = ("F32", "F16", "BF16")
 TILE = 4  # activation rows are padded to a multiple of this
+ONE_MATRIX = dict.fromkeys(("groups", "matrix_bytes", "matrix_scales", "x_step", "out_step"), 0)
 
 
 class State:
@@ -188,6 +189,9 @@ class Recorder:
             row_bytes=weight.row_bytes,
             rows=linear.outputs,
             columns=linear.inputs,
+            **ONE_MATRIX,
+            x_stride=linear.inputs,
+            out_stride=linear.outputs,
             x=x,
             **codes,
             copy_bytes=0,

@@ -35,9 +35,9 @@ def embed(a: Arguments) -> Iterator[Written]:
     yield Written("out", a.floats("out", a.n, a.columns), expected, near(expected, 1e-6))
 
 
-def stored_rows(a: Arguments, first: int, count: int) -> np.ndarray:
-    """float32 [count, columns]: rows of the weight, dequantized."""
-    stored = a.array("weights", np.uint8, count, a.row_bytes, offset=first * a.row_bytes)
+def stored_rows(a: Arguments, first: int, count: int, offset: int = 0) -> np.ndarray:
+    """float32 [count, columns]: rows of the weight, dequantized; of a matrix of a stack, that begins at an offset."""
+    stored = a.array("weights", np.uint8, count, a.row_bytes, offset=offset + first * a.row_bytes)
     return a.type.dequantize(stored.reshape(-1, a.type.block_bytes)).reshape(count, a.columns)
 
 
@@ -122,24 +122,47 @@ def codes_of(a: Arguments, x: np.ndarray, steps: int = 0, offset: int = 0) -> It
 
 @twin
 def matmul(a: Arguments) -> Iterator[Written]:
-    """out = weight_scale * x W^T + bias + residual; x is given as codes where the weight is stored in blocks."""
-    x = dequantized_codes(a) if a.type.block_elements > 1 else a.floats("x", a.n, a.columns)
-    expected = a.weight_scale * (x.astype(np.float64) @ stored_rows(a, 0, a.rows).T)
-    allowed = near(expected)
-    if a.bias:
-        expected += a.floats("bias", a.rows)
-    if a.residual:
-        expected += a.floats("residual", a.n, a.rows)
-    yield Written("out", a.floats("out", a.n, a.rows), expected, allowed + near(expected, 1e-6))
+    """out = scale * x W^T + bias + residual, group by group; x is given as codes where weights are stored in blocks."""
+    for matrix, first, rows in groups_of(a):
+        x_at, out_at = matrix * a.x_step + first * a.x_stride, matrix * a.out_step + first * a.out_stride
+        x = dequantized_codes(a, rows, x_at) if a.type.block_elements > 1 else strided(a, "x", rows, x_at)
+        scale = a.floats("matrix_scales", matrix + 1)[matrix] if a.matrix_scales else a.weight_scale
+        expected = scale * (x.astype(np.float64) @ stored_rows(a, 0, a.rows, matrix * a.matrix_bytes).T)
+        allowed = near(expected)
+        if a.bias:
+            expected += a.floats("bias", matrix + 1, a.rows)[matrix]
+        if a.residual:
+            expected += strided(a, "residual", rows, out_at)
+        out = strided(a, "out", rows, out_at)
+        name = f"out of matrix {matrix}" if a.groups else "out"
+        yield Written(name, out, expected, allowed + near(expected, 1e-6))
 
 
 TWINS["matvec"] = matmul  # of one row
 
 
-def dequantized_codes(a: Arguments) -> np.ndarray:
-    """float32 [n, columns]"""
-    codes = a.array("codes", np.int8, a.n, a.columns // BLOCK, BLOCK)
-    return (codes * a.floats("scales", a.n, a.columns // BLOCK, 1)).reshape(a.n, a.columns)
+def groups_of(a: Arguments) -> list[tuple[int, int, int]]:
+    """(matrix, first row, rows) of each group; without any, one matrix meets all rows."""
+    if not a.groups:
+        return [(0, 0, a.n)]
+    count = int(a.array("groups", np.int64, 1)[0])
+    groups = a.array("groups", np.int64, count, 3, offset=8).tolist()
+    return [(matrix, first, rows if rows >= 0 else a.n) for matrix, first, rows in groups]
+
+
+def strided(a: Arguments, name: str, rows: int, first: int) -> np.ndarray:
+    """float32 [rows, columns]: rows of x or of the result, from the element `first` on; no copy."""
+    columns, stride = (a.columns, a.x_stride) if name == "x" else (a.rows, a.out_stride)
+    whole = a.floats(name, first + (rows - 1) * stride + columns)
+    return np.lib.stride_tricks.as_strided(whole[first:], (rows, columns), (4 * stride, 4))
+
+
+def dequantized_codes(a: Arguments, rows: int, first: int) -> np.ndarray:
+    """float32 [rows, columns]: rows of x as they lie in the codes from the element `first` on"""
+    starts = first + a.x_stride * np.arange(rows)
+    elements = starts[:, None] + np.arange(a.columns)
+    codes, scales = a.array("codes", np.int8, elements.max() + 1), a.floats("scales", elements.max() // BLOCK + 1)
+    return codes[elements] * scales[elements // BLOCK]
 
 
 # --- positions, cache, attention --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from tinyllm_engine.kernels import unpack as u
 from tinyllm_engine.kernels.arguments import BATCH, MATMUL
 from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.kernels.scales import as_f32, first_half, second_half
+from tinyllm_engine.kernels.stacks import first_input, group_at, group_count, target
 from tinyllm_engine.simd import (
     LANES,
     add,
@@ -197,63 +198,70 @@ def end(results, a0, a1, a2, a3):
 
 
 @native
-def write_panel(a, results, row, tokens):
-    """out = weight_scale * results + bias + residual, for the weight rows of a panel that exist."""
-    count = min(LANES, a.rows - row)
+def write_panel(to, stride, results, row, rows, tokens):
+    """out = scale * results + bias + residual, for the weight rows of a panel that exist.
+
+    to: what stacks.target gives; stride: elements from a row of the result to the next
+    """
+    scale, bias, residual, out = to
+    count = min(LANES, rows)
     for token in range(tokens):
-        at, result = 4 * (token * a.rows + row), results + 4 * LANES * token
+        at, result = 4 * (token * stride + row), results + 4 * LANES * token
         if count == LANES:
-            value = mul(load_f32w(result), splat_f32w(a.weight_scale))
-            if a.bias != 0:
-                value = add(value, load_f32w(a.bias + 4 * row))
-            if a.residual != 0:
-                value = add(value, load_f32w(a.residual + at))
-            store(a.out + at, value)
+            value = mul(load_f32w(result), splat_f32w(scale))
+            if bias != 0:
+                value = add(value, load_f32w(bias + 4 * row))
+            if residual != 0:
+                value = add(value, load_f32w(residual + at))
+            store(out + at, value)
         else:
             for i in range(0, 4 * count, 4):
-                single = load_f32(result + i) * a.weight_scale
-                if a.bias != 0:
-                    single += load_f32(a.bias + 4 * row + i)
-                if a.residual != 0:
-                    single += load_f32(a.residual + at + i)
-                store_f32(a.out + at + i, single)
+                single = load_f32(result + i) * scale
+                if bias != 0:
+                    single += load_f32(bias + 4 * row + i)
+                if residual != 0:
+                    single += load_f32(residual + at + i)
+                store_f32(out + at + i, single)
 
 
 @inlined
 def matmul(thread, threads, pointer, unpack, products_of, bias, store_scales, offset_of, groups, block_bytes, in_block):
     """out = x W^T for weights stored in blocks. The activation buffers are padded to a multiple of 4 rows."""
     a = record(pointer)
-    tokens = load_i64(a.count)
     panel = a.scratch + thread * a.scratch_bytes
     results = panel + SUMS_AT
-    sums, sum_stride = (a.sums, a.columns // 32) if groups == 1 else (a.half_sums, a.columns // 16)
-    parts = a.columns // 32
-    last = first_owned(a.rows, thread + 1, threads)
-    for row in range(first_owned(a.rows, thread, threads), last, LANES):
-        if atomic_load_i32(load_i64(a.cancel)) != 0:
-            return
-        weights, rows = a.weights + row * a.row_bytes, a.rows - row
-        for first in range(0, parts, CHUNK // 32):
-            chunk = min(CHUNK // 32, parts - first)
-            pack_panel(
-                panel, weights, a.row_bytes, rows, first, chunk, unpack, bias, store_scales, block_bytes, in_block
-            )
-            for token in range(0, tokens, 4):
-                tile(
-                    panel,
-                    chunk,
-                    a.codes + token * a.columns + 32 * first,
-                    a.columns,
-                    a.scales + 4 * (token * parts + first),
-                    sums + 4 * (token * sum_stride + groups * first),
-                    sum_stride,
-                    groups,
-                    products_of,
-                    offset_of,
-                    results + 4 * LANES * token,
-                    first == 0,
+    parts, stride = a.columns // 32, a.x_stride
+    sums, sum_stride = (a.sums, stride // 32) if groups == 1 else (a.half_sums, stride // 16)
+    first_row, last_row = first_owned(a.rows, thread, threads), first_owned(a.rows, thread + 1, threads)
+    for index in range(group_count(a)):
+        matrix, x_row, tokens = group_at(a, index)
+        at, to = first_input(a, matrix, x_row), target(a, matrix, x_row)
+        for row in range(first_row, last_row, LANES):
+            if atomic_load_i32(load_i64(a.cancel)) != 0:
+                return
+            weights, rows = a.weights + matrix * a.matrix_bytes + row * a.row_bytes, a.rows - row
+            for first in range(0, parts, CHUNK // 32):
+                chunk = min(CHUNK // 32, parts - first)
+                pack_panel(
+                    panel, weights, a.row_bytes, rows, first, chunk, unpack, bias, store_scales, block_bytes, in_block
                 )
-        write_panel(a, results, row, tokens)
+                for token in range(0, tokens, 4):
+                    begins = at + token * stride + 32 * first
+                    tile(
+                        panel,
+                        chunk,
+                        a.codes + begins,
+                        stride,
+                        a.scales + begins // 8,
+                        sums + begins // 8 * groups,
+                        sum_stride,
+                        groups,
+                        products_of,
+                        offset_of,
+                        results + 4 * LANES * token,
+                        first == 0,
+                    )
+            write_panel(to, a.out_stride, results, row, rows, tokens)
 
 
 # --- weights that are floats themselves --------------------------------------------------------------------------
@@ -287,21 +295,23 @@ def tile_floats(panel, columns, x, stride, results, is_first):
 def matmul_float(thread, threads, pointer, load8, element_bytes):
     """out = x W^T for float weights and float32 activations (padded to a multiple of 4 rows)."""
     a = record(pointer)
-    tokens = load_i64(a.count)
     panel = a.scratch + thread * a.scratch_bytes
     results = panel + SUMS_AT
-    last = first_owned(a.rows, thread + 1, threads)
-    for row in range(first_owned(a.rows, thread, threads), last, LANES):
-        if atomic_load_i32(load_i64(a.cancel)) != 0:
-            return
-        weights, rows = a.weights + row * a.row_bytes, a.rows - row
-        for first in range(0, a.columns, CHUNK):
-            chunk = min(CHUNK, a.columns - first)
-            pack_floats(panel, weights, a.row_bytes, rows, first, chunk, load8, element_bytes)
-            for token in range(0, tokens, 4):
-                x = a.x + 4 * (token * a.columns + first)
-                tile_floats(panel, chunk, x, a.columns, results + 4 * LANES * token, first == 0)
-        write_panel(a, results, row, tokens)
+    first_row, last_row = first_owned(a.rows, thread, threads), first_owned(a.rows, thread + 1, threads)
+    for index in range(group_count(a)):
+        matrix, x_row, tokens = group_at(a, index)
+        at, to = first_input(a, matrix, x_row), target(a, matrix, x_row)
+        for row in range(first_row, last_row, LANES):
+            if atomic_load_i32(load_i64(a.cancel)) != 0:
+                return
+            weights, rows = a.weights + matrix * a.matrix_bytes + row * a.row_bytes, a.rows - row
+            for first in range(0, a.columns, CHUNK):
+                chunk = min(CHUNK, a.columns - first)
+                pack_floats(panel, weights, a.row_bytes, rows, first, chunk, load8, element_bytes)
+                for token in range(0, tokens, 4):
+                    x = a.x + 4 * (at + token * a.x_stride + first)
+                    tile_floats(panel, chunk, x, a.x_stride, results + 4 * LANES * token, first == 0)
+            write_panel(to, a.out_stride, results, row, rows, tokens)
 
 
 @kernel(MATMUL)

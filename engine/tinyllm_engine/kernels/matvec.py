@@ -14,6 +14,7 @@ from tinyllm_engine.kernels import unpack as u
 from tinyllm_engine.kernels.arguments import MATMUL
 from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.kernels.scales import first_half, join8, second_half
+from tinyllm_engine.kernels.stacks import first_input, group_at, group_count, target
 from tinyllm_engine.simd import (
     add,
     and_byte,
@@ -227,25 +228,35 @@ def eight_parts(acc, block, stride, x, x_scale, x_sum, x_half_sum, unpack, sums_
 
 
 @inlined
-def finish8(a, row, value):
-    """out = weight_scale * value + bias + residual, for eight rows."""
-    value = mul(value, splat_f32x8(a.weight_scale))
-    if a.bias != 0:
-        value = add(value, load_f32x8(a.bias + 4 * row))
-    if a.residual != 0:
-        value = add(value, load_f32x8(a.residual + 4 * row))
-    store(a.out + 4 * row, value)
+def finish8(to, row, value):
+    """out = scale * value + bias + residual, for eight rows; `to` is what stacks.target gives."""
+    scale, bias, residual, out = to
+    value = mul(value, splat_f32x8(scale))
+    if bias != 0:
+        value = add(value, load_f32x8(bias + 4 * row))
+    if residual != 0:
+        value = add(value, load_f32x8(residual + 4 * row))
+    store(out + 4 * row, value)
 
 
 @inlined
-def finish1(a, row, value):
+def finish1(to, row, value):
     """The same for one row."""
-    value *= a.weight_scale
-    if a.bias != 0:
-        value += load_f32(a.bias + 4 * row)
-    if a.residual != 0:
-        value += load_f32(a.residual + 4 * row)
-    store_f32(a.out + 4 * row, value)
+    scale, bias, residual, out = to
+    value *= scale
+    if bias != 0:
+        value += load_f32(bias + 4 * row)
+    if residual != 0:
+        value += load_f32(residual + 4 * row)
+    store_f32(out + 4 * row, value)
+
+
+@inlined
+def owned(a, thread, threads):
+    """A thread's part of the outputs of all groups, counted on from group to group; and the groups it lies in."""
+    total = group_count(a) * a.rows
+    first, last = first_owned(total, thread, threads), first_owned(total, thread + 1, threads)
+    return first, last, range(first // a.rows, (last + a.rows - 1) // a.rows)
 
 
 @inlined
@@ -253,13 +264,55 @@ def matvec(thread, threads, pointer, unpack, sums_of, bias, part_dot, block_dot,
     """out = W x for weights stored in blocks; block_dot says how many parts of 32 a block has."""
     a = record(pointer)
     copy = thread * a.copy_bytes
-    x, x_scales, x_sums, x_half_sums = a.codes + copy, a.scales + copy, a.sums + copy, a.half_sums + copy
-    row, last = first_owned(a.rows, thread, threads), first_owned(a.rows, thread + 1, threads)
+    first, last, groups = owned(a, thread, threads)
+    for index in groups:
+        matrix, x_row, _ = group_at(a, index)
+        at = first_input(a, matrix, x_row)
+        matvec_rows(
+            max(first - index * a.rows, 0),
+            min(last - index * a.rows, a.rows),
+            a,
+            a.weights + matrix * a.matrix_bytes,
+            a.codes + copy + at,
+            a.scales + copy + at // 8,
+            a.sums + copy + at // 8,
+            a.half_sums + copy + at // 4,
+            target(a, matrix, x_row),
+            unpack,
+            sums_of,
+            bias,
+            part_dot,
+            block_dot,
+            block_bytes,
+            block_elements,
+        )
+
+
+@inlined
+def matvec_rows(
+    row,
+    last,
+    a,
+    weights,
+    x,
+    x_scales,
+    x_sums,
+    x_half_sums,
+    to,
+    unpack,
+    sums_of,
+    bias,
+    part_dot,
+    block_dot,
+    block_bytes,
+    block_elements,
+):
+    """Rows from `row` up to `last` of one matrix."""
     while row < last:
         # the last few rows of a matrix whose height is no multiple of 8 go one by one, each in all eight lanes
         whole = row + ROWS <= a.rows
         stride = a.row_bytes if whole else 0
-        block, acc = a.weights + row * a.row_bytes, zero_f32x8()
+        block, acc = weights + row * a.row_bytes, zero_f32x8()
         for column in range(0, a.columns, block_elements):
             for lane in range(ROWS, 2 * ROWS):
                 prefetch(block + lane * stride)
@@ -278,9 +331,9 @@ def matvec(thread, threads, pointer, unpack, sums_of, bias, part_dot, block_dot,
             )
             block += block_bytes
         if whole:
-            finish8(a, row, acc)
+            finish8(to, row, acc)
         else:
-            finish1(a, row, first_lane(acc))
+            finish1(to, row, first_lane(acc))
         row += ROWS if whole else 1
 
 
@@ -288,9 +341,26 @@ def matvec(thread, threads, pointer, unpack, sums_of, bias, part_dot, block_dot,
 def matvec_float(thread, threads, pointer, load8, element_bytes):
     """out = W x for weights that are floats themselves, 32 at a time."""
     a = record(pointer)
-    x = a.x + thread * a.copy_bytes
-    for row in range(first_owned(a.rows, thread, threads), first_owned(a.rows, thread + 1, threads)):
-        weights = a.weights + row * a.row_bytes
+    first, last, groups = owned(a, thread, threads)
+    for index in groups:
+        matrix, x_row, _ = group_at(a, index)
+        matvec_float_rows(
+            max(first - index * a.rows, 0),
+            min(last - index * a.rows, a.rows),
+            a,
+            a.weights + matrix * a.matrix_bytes,
+            a.x + thread * a.copy_bytes + 4 * first_input(a, matrix, x_row),
+            target(a, matrix, x_row),
+            load8,
+            element_bytes,
+        )
+
+
+@inlined
+def matvec_float_rows(first, last, a, stored, x, to, load8, element_bytes):
+    """Rows from `first` up to `last` of one matrix."""
+    for row in range(first, last):
+        weights = stored + row * a.row_bytes
         s0, s1, s2, s3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         whole = a.columns // 32 * 32
         for k in range(0, whole, 32):
@@ -304,7 +374,7 @@ def matvec_float(thread, threads, pointer, load8, element_bytes):
             s3 = fma(load8(w + 24 * element_bytes), load_f32x8(v + 96), s3)
         for k in range(whole, a.columns, 8):
             s0 = fma(load8(weights + k * element_bytes), load_f32x8(x + 4 * k), s0)
-        finish1(a, row, horizontal_sum(add(add(s0, s1), add(s2, s3))))
+        finish1(to, row, horizontal_sum(add(add(s0, s1), add(s2, s3))))
 
 
 @kernel(MATMUL)
