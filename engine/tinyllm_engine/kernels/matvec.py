@@ -10,10 +10,12 @@ from numba import types
 from numba.extending import overload
 
 from tinyllm_engine.jit import inlined, kernel, record
+from tinyllm_engine.kernels import row_scales as r
 from tinyllm_engine.kernels import unpack as u
 from tinyllm_engine.kernels.arguments import MATMUL
 from tinyllm_engine.kernels.partition import first_owned
-from tinyllm_engine.kernels.scales import first_half, join8, second_half
+from tinyllm_engine.kernels.row_scales import ROWS
+from tinyllm_engine.kernels.scales import cleared, first_half, second_half
 from tinyllm_engine.kernels.stacks import first_input, group_at, group_count, target
 from tinyllm_engine.simd import (
     add,
@@ -48,7 +50,6 @@ from tinyllm_engine.simd import (
     zero_i32x8,
 )
 
-ROWS = 8
 AHEAD = 4096  # bytes; the hardware prefetcher alone does not keep up with blocks of odd sizes
 
 
@@ -98,11 +99,21 @@ def fold_pairs(ab, cd, ef, gh):
 
 
 def scaled(acc, sums, scales, minima, bias, x_scale, x_sum):
-    """acc + (scale * sum of products + (minimum - bias * scale) * sum of x), in matmul's order."""
+    """acc + (scale * sum of products + (minimum - bias * scale) * sum of x), in matmul's order.
+
+    sums, scales, minima: vectors of eight rows, or pairs of them where each 16 elements have a scale of their own
+    """
 
 
 @overload(scaled)
 def _scaled(acc, sums, scales, minima, bias, x_scale, x_sum):
+    if isinstance(sums, types.BaseTuple):
+
+        def in_halves(acc, sums, scales, minima, bias, x_scale, x_sum):
+            acc = scaled(acc, sums[0], scales[0], first_half(minima), bias, x_scale, x_sum)
+            return scaled(acc, sums[1], scales[1], second_half(minima), bias, x_scale, x_sum + 4)
+
+        return in_halves
     if isinstance(minima, types.NoneType):
 
         def without_minimum(acc, sums, scales, minima, bias, x_scale, x_sum):
@@ -122,20 +133,26 @@ def _scaled(acc, sums, scales, minima, bias, x_scale, x_sum):
 
 
 @inlined
-def whole_part(acc, block, stride, part, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias):
-    """Types with one scale for 32 elements."""
-    c0, s0, m0 = unpack(block, part)
-    c1, s1, m1 = unpack(block + stride, part)
-    c2, s2, m2 = unpack(block + 2 * stride, part)
-    c3, s3, m3 = unpack(block + 3 * stride, part)
-    c4, s4, m4 = unpack(block + 4 * stride, part)
-    c5, s5, m5 = unpack(block + 5 * stride, part)
-    c6, s6, m6 = unpack(block + 6 * stride, part)
-    c7, s7, m7 = unpack(block + 7 * stride, part)
-    low, high = sums_of(c0, c1, c2, c3, c4, c5, c6, c7, load_i8x32(x))
-    scales = join8(s0, s1, s2, s3, s4, s5, s6, s7)
-    minima = join8(m0, m1, m2, m3, m4, m5, m6, m7)
-    return scaled(acc, add(low, high), scales, minima, bias, x_scale, x_sum)
+def sums_in_halves(block, stride, part, x, unpack, sums_of):
+    """Integer sums of eight rows: of elements 0-15 and of elements 16-31."""
+    return sums_of(
+        unpack(block, part)[0],
+        unpack(block + stride, part)[0],
+        unpack(block + 2 * stride, part)[0],
+        unpack(block + 3 * stride, part)[0],
+        unpack(block + 4 * stride, part)[0],
+        unpack(block + 5 * stride, part)[0],
+        unpack(block + 6 * stride, part)[0],
+        unpack(block + 7 * stride, part)[0],
+        load_i8x32(x),
+    )
+
+
+@inlined
+def sums_of_all(block, stride, part, x, unpack, sums_of):
+    """The same of all 32 elements."""
+    low, high = sums_in_halves(block, stride, part, x, unpack, sums_of)
+    return add(low, high)
 
 
 @inlined
@@ -147,81 +164,14 @@ def nibble_pair(first, second, x_low, x_high):
 
 
 @inlined
-def nibble_part(acc, block, stride, part, x, x_scale, x_sum, x_half_sum, header, sums_of, bias):
-    """Types whose block is 16 bytes of nibbles, low ones first, behind a header."""
-    s0, m0, q0 = header(block)
-    s1, m1, q1 = header(block + stride)
-    s2, m2, q2 = header(block + 2 * stride)
-    s3, m3, q3 = header(block + 3 * stride)
-    s4, m4, q4 = header(block + 4 * stride)
-    s5, m5, q5 = header(block + 5 * stride)
-    s6, m6, q6 = header(block + 6 * stride)
-    s7, m7, q7 = header(block + 7 * stride)
+def sums_of_nibbles(block, stride, part, x, nibbles_at, sums_of):
+    """The same where a block is 16 bytes of nibbles, low ones first, behind a header."""
+    q0 = block + nibbles_at
+    q1, q2, q3, q4 = q0 + stride, q0 + 2 * stride, q0 + 3 * stride, q0 + 4 * stride
     x_low, x_high = load_i8x16_twice(x), load_i8x16_twice(x + 16)
-    a, b = nibble_pair(q0, q4, x_low, x_high), nibble_pair(q1, q5, x_low, x_high)
-    c, d = nibble_pair(q2, q6, x_low, x_high), nibble_pair(q3, q7, x_low, x_high)
-    sums = widen(sum_fours(sum_pairs(a, b), sum_pairs(c, d)))  # 16 products of a lane, each up to 15 * 127
-    scales = join8(s0, s1, s2, s3, s4, s5, s6, s7)
-    minima = join8(m0, m1, m2, m3, m4, m5, m6, m7)
-    return scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
-
-
-@inlined
-def half_parts(acc, block, stride, part, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias):
-    """Types with a scale for each 16 elements."""
-    c0, s0, m0 = unpack(block, part)
-    c1, s1, m1 = unpack(block + stride, part)
-    c2, s2, m2 = unpack(block + 2 * stride, part)
-    c3, s3, m3 = unpack(block + 3 * stride, part)
-    c4, s4, m4 = unpack(block + 4 * stride, part)
-    c5, s5, m5 = unpack(block + 5 * stride, part)
-    c6, s6, m6 = unpack(block + 6 * stride, part)
-    c7, s7, m7 = unpack(block + 7 * stride, part)
-    low, high = sums_of(c0, c1, c2, c3, c4, c5, c6, c7, load_i8x32(x))
-    scales = join8(
-        first_half(s0), first_half(s1), first_half(s2), first_half(s3),
-        first_half(s4), first_half(s5), first_half(s6), first_half(s7),
-    )  # fmt: skip
-    minima = join8(
-        first_half(m0), first_half(m1), first_half(m2), first_half(m3),
-        first_half(m4), first_half(m5), first_half(m6), first_half(m7),
-    )  # fmt: skip
-    acc = scaled(acc, low, scales, minima, bias, x_scale, x_half_sum)
-    scales = join8(
-        second_half(s0), second_half(s1), second_half(s2), second_half(s3),
-        second_half(s4), second_half(s5), second_half(s6), second_half(s7),
-    )  # fmt: skip
-    minima = join8(
-        second_half(m0), second_half(m1), second_half(m2), second_half(m3),
-        second_half(m4), second_half(m5), second_half(m6), second_half(m7),
-    )  # fmt: skip
-    return scaled(acc, high, scales, minima, bias, x_scale, x_half_sum + 4)
-
-
-@inlined
-def one_part(acc, block, stride, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias, part_dot):
-    """A stored block of 32 weights."""
-    return part_dot(acc, block, stride, 0, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias)
-
-
-@inlined
-def eight_parts(acc, block, stride, x, x_scale, x_sum, x_half_sum, unpack, sums_of, bias, part_dot):
-    """A stored block of 256 weights."""
-    for part in range(8):
-        acc = part_dot(
-            acc,
-            block,
-            stride,
-            part,
-            x + 32 * part,
-            x_scale + 4 * part,
-            x_sum + 4 * part,
-            x_half_sum + 8 * part,
-            unpack,
-            sums_of,
-            bias,
-        )
-    return acc
+    a, b = nibble_pair(q0, q4, x_low, x_high), nibble_pair(q1, q4 + stride, x_low, x_high)
+    c, d = nibble_pair(q2, q4 + 2 * stride, x_low, x_high), nibble_pair(q3, q4 + 3 * stride, x_low, x_high)
+    return widen(sum_fours(sum_pairs(a, b), sum_pairs(c, d)))  # 16 products of a lane, each up to 15 * 127
 
 
 # --- all rows ------------------------------------------------------------------------------------------------------
@@ -260,81 +210,169 @@ def owned(a, thread, threads):
 
 
 @inlined
-def matvec(thread, threads, pointer, unpack, sums_of, bias, part_dot, block_dot, block_bytes, block_elements):
-    """out = W x for weights stored in blocks; block_dot says how many parts of 32 a block has."""
+def fetch(address, count):
+    """Asks for `count` bytes, at most 320, ahead of their use."""
+    prefetch(address)
+    if count > 64:  # known when it is compiled; a loop would not always be unrolled
+        prefetch(address + 64)
+    if count > 128:
+        prefetch(address + 128)
+    if count > 192:
+        prefetch(address + 192)
+    if count > 256:
+        prefetch(address + 256)
+
+
+@inlined
+def matvec(
+    thread, threads, pointer, rows_of, scales_of, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes
+):
+    """out = W x for weights stored in blocks; rows_of does the rows of one matrix."""
     a = record(pointer)
     copy = thread * a.copy_bytes
     first, last, groups = owned(a, thread, threads)
     for index in groups:
         matrix, x_row, _ = group_at(a, index)
         at = first_input(a, matrix, x_row)
-        matvec_rows(
+        rows_of(
             max(first - index * a.rows, 0),
             min(last - index * a.rows, a.rows),
             a,
             a.weights + matrix * a.matrix_bytes,
             a.codes + copy + at,
             a.scales + copy + at // 8,
-            a.sums + copy + at // 8,
-            a.half_sums + copy + at // 4,
+            (a.sums if per_part == 1 else a.half_sums) + copy + per_part * (at // 8),
             target(a, matrix, x_row),
+            a.scratch + thread * a.scratch_bytes,
+            scales_of,
+            listed,
+            per_part,
+            part_sums,
             unpack,
             sums_of,
             bias,
-            part_dot,
-            block_dot,
             block_bytes,
-            block_elements,
         )
 
 
 @inlined
-def matvec_rows(
-    row,
-    last,
-    a,
-    weights,
-    x,
-    x_scales,
-    x_sums,
-    x_half_sums,
-    to,
-    unpack,
-    sums_of,
-    bias,
-    part_dot,
-    block_dot,
-    block_bytes,
-    block_elements,
-):
-    """Rows from `row` up to `last` of one matrix."""
+def finish(acc, to, row, whole):
+    if whole:
+        finish8(to, row, acc)
+    else:
+        finish1(to, row, first_lane(acc))
+
+
+@inlined
+def rows_of_32(
+    row, last, a, weights, x, x_scales, x_sums, to, table,
+    scales_of, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes,
+):  # fmt: skip
+    """Rows from `row` up to `last` of a matrix in blocks of 32.
+
+    The sums of a block are scaled while those of the next are under way: what takes long keeps nothing waiting.
+    """
     while row < last:
         # the last few rows of a matrix whose height is no multiple of 8 go one by one, each in all eight lanes
         whole = row + ROWS <= a.rows
         stride = a.row_bytes if whole else 0
         block, acc = weights + row * a.row_bytes, zero_f32x8()
-        for column in range(0, a.columns, block_elements):
-            for lane in range(ROWS, 2 * ROWS):
-                prefetch(block + lane * stride)
-            acc = block_dot(
-                acc,
-                block,
-                stride,
-                x + column,
-                x_scales + column // 8,
-                x_sums + column // 8,
-                x_half_sums + column // 4,
-                unpack,
-                sums_of,
-                bias,
-                part_dot,
-            )
+        ahead = block + ROWS * stride
+        sums, scales, minima = zero_i32x8(), zero_f32x8(), cleared(scales_of(block, stride)[1])
+        x_scale, x_sum = x_scales, x_sums
+        for column in range(0, a.columns, 32):
+            fetch(ahead, ROWS * block_bytes)
+            ahead += ROWS * block_bytes
+            new_sums = part_sums(block, stride, 0, x + column, unpack, sums_of)
+            acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
+            sums, x_scale, x_sum = new_sums, x_scales + column // 8, x_sums + column // 8
+            scales, minima = scales_of(block, stride)
             block += block_bytes
-        if whole:
-            finish8(to, row, acc)
-        else:
-            finish1(to, row, first_lane(acc))
+        acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
+        finish(acc, to, row, whole)
         row += ROWS if whole else 1
+
+
+@inlined
+def rows_of_256(
+    row, last, a, weights, x, x_scales, x_sums, to, table,
+    list_scales, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes,
+):  # fmt: skip
+    """The same for blocks of 256. The scales of a block are listed in a table for eight rows at a time."""
+    while row < last:
+        whole = row + ROWS <= a.rows
+        stride = a.row_bytes if whole else 0
+        block, acc = weights + row * a.row_bytes, zero_f32x8()
+        ahead = block + ROWS * stride
+        sums = cleared(part_sums(block, stride, 0, x, unpack, sums_of))
+        scales, minima = cleared(listed(table, 0)[0]), cleared(listed(table, 0)[1])
+        x_scale, x_sum = x_scales, x_sums
+        for column in range(0, a.columns, 256):
+            list_scales(block, stride, table, unpack)
+            for four in range(0, 8, 4):
+                # written out: what a part does is then known when it is compiled
+                at = column + 32 * four
+                fetch(ahead, ROWS * block_bytes // 8)
+                new_sums = part_sums(block, stride, four, x + at, unpack, sums_of)
+                acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
+                sums, x_scale, x_sum = new_sums, x_scales + at // 8, x_sums + per_part * (at // 8)
+                scales, minima = listed(table, four)
+
+                fetch(ahead + 1 * ROWS * block_bytes // 8, ROWS * block_bytes // 8)
+                new_sums = part_sums(block, stride, four + 1, x + at + 32, unpack, sums_of)
+                acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
+                sums, x_scale, x_sum = new_sums, x_scale + 4, x_sum + 4 * per_part
+                scales, minima = listed(table, four + 1)
+
+                fetch(ahead + 2 * ROWS * block_bytes // 8, ROWS * block_bytes // 8)
+                new_sums = part_sums(block, stride, four + 2, x + at + 64, unpack, sums_of)
+                acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
+                sums, x_scale, x_sum = new_sums, x_scale + 4, x_sum + 4 * per_part
+                scales, minima = listed(table, four + 2)
+
+                fetch(ahead + 3 * ROWS * block_bytes // 8, ROWS * block_bytes // 8)
+                new_sums = part_sums(block, stride, four + 3, x + at + 96, unpack, sums_of)
+                acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
+                sums, x_scale, x_sum = new_sums, x_scale + 4, x_sum + 4 * per_part
+                scales, minima = listed(table, four + 3)
+                ahead += ROWS * block_bytes // 2
+            block += block_bytes
+        acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
+        finish(acc, to, row, whole)
+        row += ROWS if whole else 1
+
+
+@inlined
+def matvec_32(thread, threads, pointer, scales_of, part_sums, unpack, sums_of, bias, block_bytes):
+    """Blocks of 32 weights with one scale each."""
+    matvec(thread, threads, pointer, rows_of_32, scales_of, r.listed, 1, part_sums, unpack, sums_of, bias, block_bytes)
+
+
+@inlined
+def matvec_256(thread, threads, pointer, list_scales, listed, unpack, sums_of, bias, block_bytes):
+    """Blocks of 256 weights with a scale for each 32."""
+    matvec(
+        thread, threads, pointer, rows_of_256, list_scales, listed, 1, sums_of_all, unpack, sums_of, bias, block_bytes
+    )
+
+
+@inlined
+def matvec_256_halves(thread, threads, pointer, list_scales, listed, unpack, sums_of, bias, block_bytes):
+    """Blocks of 256 weights with a scale for each 16."""
+    matvec(
+        thread,
+        threads,
+        pointer,
+        rows_of_256,
+        list_scales,
+        listed,
+        2,
+        sums_in_halves,
+        unpack,
+        sums_of,
+        bias,
+        block_bytes,
+    )
 
 
 @inlined
@@ -394,34 +432,34 @@ def matvec_bf16(thread, threads, pointer):
 
 @kernel(MATMUL)
 def matvec_q4_0(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.header_q4_0, sums_u5, u.BIAS_Q4_0, nibble_part, one_part, 18, 32)
+    matvec_32(thread, threads, pointer, r.one_half, sums_of_nibbles, 2, sums_u5, u.BIAS_Q4_0, 18)
 
 
 @kernel(MATMUL)
 def matvec_q4_1(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.header_q4_1, sums_u5, u.NO_BIAS, nibble_part, one_part, 20, 32)
+    matvec_32(thread, threads, pointer, r.two_halves, sums_of_nibbles, 4, sums_u5, u.NO_BIAS, 20)
 
 
 @kernel(MATMUL)
 def matvec_q5_0(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q5_0, sums_u5, u.BIAS_Q5_0, whole_part, one_part, 22, 32)
+    matvec_32(thread, threads, pointer, r.one_half, sums_of_all, u.unpack_q5_0, sums_u5, u.BIAS_Q5_0, 22)
 
 
 @kernel(MATMUL)
 def matvec_q5_1(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q5_1, sums_u5, u.NO_BIAS, whole_part, one_part, 24, 32)
+    matvec_32(thread, threads, pointer, r.two_halves, sums_of_all, u.unpack_q5_1, sums_u5, u.NO_BIAS, 24)
 
 
 @kernel(MATMUL)
 def matvec_q8_0(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q8_0, sums_s8, u.BIAS_Q8_0, whole_part, one_part, 34, 32)
+    matvec_32(thread, threads, pointer, r.one_half, sums_of_all, u.unpack_q8_0, sums_s8, u.BIAS_Q8_0, 34)
 
 
 @kernel(MATMUL)
 def matvec_q4_k(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q4_k, sums_u5, u.NO_BIAS, whole_part, eight_parts, 144, 256)
+    matvec_256(thread, threads, pointer, r.list_q4_k, r.listed, u.unpack_q4_k, sums_u5, u.NO_BIAS, 144)
 
 
 @kernel(MATMUL)
 def matvec_q6_k(thread, threads, pointer):
-    matvec(thread, threads, pointer, u.unpack_q6_k, sums_u6, u.BIAS_Q6_K, half_parts, eight_parts, 210, 256)
+    matvec_256_halves(thread, threads, pointer, r.list_q6_k, r.listed_halves, u.unpack_q6_k, sums_u6, u.BIAS_Q6_K, 210)

@@ -4,7 +4,8 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from tinyllm_engine.simd import half_bits_to_f32, join8_floats, join8_halves
+from tinyllm_engine.simd import half_bits_to_f32, join8_floats, join8_halves, zero_f32x8, zero_i32x8
+from tinyllm_engine.simd.target import I32X8
 
 
 def as_f32(value):
@@ -17,6 +18,10 @@ def first_half(value):
 
 def second_half(value):
     """The scale of a part's last 16 elements."""
+
+
+def cleared(value):
+    """Zeros of the kind of a vector, or of a pair of vectors; None stays None."""
 
 
 def join8(a, b, c, d, e, f, g, h):
@@ -44,6 +49,17 @@ def _second_half(value):
     if isinstance(value, types.BaseTuple):
         return lambda value: value[1]
     return lambda value: value
+
+
+@overload(cleared)
+def _cleared(value):
+    if isinstance(value, types.NoneType):
+        return lambda value: None
+    if isinstance(value, types.BaseTuple):
+        return lambda value: (cleared(value[0]), cleared(value[1]))
+    if value == I32X8:
+        return lambda value: zero_i32x8()
+    return lambda value: zero_f32x8()
 
 
 @overload(join8)

@@ -24,8 +24,8 @@ from tinyllm_engine.simd import (
     load_u16,
     load_u32,
     nibbles,
-    shift_left_words,
     shift_right_words,
+    shift_words,
     xor_byte,
 )
 
@@ -110,9 +110,8 @@ def unpack_q6_k(block, part):
     half, quarter = part >> 2, part & 3
     low = load_i8x32(block + 64 * half + 32 * (quarter & 1))
     low = and_byte(shift_right_words(low, np.int8(4 * (quarter >> 1))), LOW4)
-    high = load_i8x32(block + 128 + 32 * half)
-    high = and_byte(shift_right_words(high, np.int8(2 * quarter)), np.int8(3))
-    codes = bit_or(low, shift_left_words(high, np.int8(4)))
+    high = and_byte(shift_words(load_i8x32(block + 128 + 32 * half), 4 - 2 * quarter), np.int8(48))
+    codes = bit_or(low, high)
     d = load_f16(block + 208)
     s0 = d * np.float32(load_i8(block + 192 + 2 * part))
     s1 = d * np.float32(load_i8(block + 193 + 2 * part))

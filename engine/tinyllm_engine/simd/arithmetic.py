@@ -68,6 +68,27 @@ def to_f32(typingctx, vector):
     return result(vector), codegen
 
 
+@operation(I32X8, I32X8, types.intp, types.intp)
+def bits_of(builder, words, first, count):
+    """`count` bits of each word, from bit `first` on."""
+    mask = builder.sub(builder.shl(I64(1), count), I64(1))
+    shifted = builder.lshr(words, spread(builder, builder.trunc(first, I32), 8))
+    return builder.and_(shifted, spread(builder, builder.trunc(mask, I32), 8))
+
+
+@operation(I32X8, I32X8, types.intp)
+def signed_byte_of(builder, words, index):
+    """Byte `index` of each word, as int8."""
+    index = builder.trunc(index, I32)
+    up = builder.shl(words, spread(builder, builder.sub(I32(24), builder.shl(index, I32(3))), 8))
+    return builder.ashr(up, spread(builder, I32(24), 8))
+
+
+@operation(I32X8, I32X8, types.intp)
+def shift_left(builder, words, count):
+    return builder.shl(words, spread(builder, builder.trunc(count, I32), 8))
+
+
 @intrinsic
 def horizontal_sum(typingctx, vector):
     """Sum of all lanes, pairwise in a fixed order (the same bits on every target)."""

@@ -85,6 +85,16 @@ def _shift(name, op):
 shift_right_words, shift_left_words = _shift("shift_right_words", "lshr"), _shift("shift_left_words", "shl")
 
 
+@operation(I8X32, I8X32, types.intp)
+def shift_words(builder, vector, count):
+    """To the left, or to the right by -count."""
+    count, none = builder.trunc(count, I16), I16(0)
+    backwards = builder.icmp_signed("<", count, none)
+    left, right = builder.select(backwards, none, count), builder.select(backwards, builder.neg(count), none)
+    words = builder.shl(builder.bitcast(vector, ir.VectorType(I16, 16)), spread(builder, left, 16))
+    return builder.bitcast(builder.lshr(words, spread(builder, right, 16)), vector.type)
+
+
 @operation(I8X32, I8X16, I8X16)
 def join_i8x16(builder, low, high):
     return joined(builder, low, high)

@@ -23,6 +23,8 @@ from tinyllm_engine.simd.target import (
     I64,
     LANES,
     NARROW,
+    joined,
+    lanes_of,
     llvm_type,
     operation,
     pointer,
@@ -168,6 +170,37 @@ def _join8(vec, numba_type, convert):
 
 join8_halves = _join8(F32X8, types.uint16, lambda builder, bits: half_to_float(builder, bits, 8))
 join8_floats = _join8(F32X8, types.float32, lambda builder, vector: vector)
+
+
+@operation(I32X8, types.intp, types.intp)
+def load8_words(builder, address, stride):
+    """Eight int32, `stride` bytes apart."""
+    halves = []
+    for _ in range(2):
+        half = ir.Constant(ir.VectorType(I32, 4), None)
+        for lane in range(4):
+            half = builder.insert_element(half, builder.load(pointer(builder, address, I32), align=1), I32(lane))
+            address = builder.add(address, stride)
+        halves.append(half)
+    return joined(builder, *halves)
+
+
+@intrinsic
+def split_halves(typingctx, words):
+    """Words that hold two f16 each -> the low ones and the high ones as float32."""
+
+    def codegen(context, builder, signature, args):
+        pairs = [
+            builder.bitcast(lanes_of(builder, args[0], range(first, first + 4)), ir.VectorType(I16, 8))
+            for first in (0, 4)
+        ]
+        halves = [
+            builder.shuffle_vector(*pairs, ir.Constant(ir.VectorType(I32, 8), [2 * lane + which for lane in range(8)]))
+            for which in (0, 1)
+        ]
+        return context.make_tuple(builder, signature.return_type, [half_to_float(builder, half, 8) for half in halves])
+
+    return types.Tuple((F32X8, F32X8))(words), codegen
 
 
 @operation(F32X8, types.intp)
