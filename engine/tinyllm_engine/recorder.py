@@ -6,11 +6,14 @@ the cache, and by whether the program is for one row (decode) or for a batch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from tinyllm_engine.errors import UnsupportedModelError
+from tinyllm_engine.expert_ops import Choice, ExpertOps
 from tinyllm_engine.jit import Kernel
 from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec, norm
 from tinyllm_engine.kernels import rope as rope_kernels
@@ -24,7 +27,7 @@ from tinyllm_engine.tensor import TensorView
 
 FLOAT_TYPES = ("F32", "F16", "BF16")
 TILE = 4  # activation rows are padded to a multiple of this
-ONE_MATRIX = dict.fromkeys(("groups", "matrix_bytes", "matrix_scales", "x_step", "out_step"), 0)
+ONE_MATRIX: dict[str, Any] = dict.fromkeys(("groups", "matrix_bytes", "matrix_scales", "x_step", "out_step"), 0)
 
 
 class State:
@@ -70,7 +73,7 @@ def kernel_for(module: ModuleType, tensor: TensorView) -> Kernel:
     return kernel
 
 
-class Recorder:
+class Recorder(ExpertOps):
     """Records one program over shared state, cache and scratch memory."""
 
     def __init__(
@@ -87,6 +90,7 @@ class Recorder:
         self._codes: dict[Buffer, CodesBuffer] = {}
         self._fresh: set[Buffer] = set()  # buffers whose codes are those of their present contents
         self._tables: dict[Rope, Buffer] = {}
+        self._choices: dict[tuple[int, int], Choice] = {}
         self._panels = aligned((threads, matmul.SCRATCH_BYTES), np.uint8)
         self._attention_scratch: np.ndarray | None = None
         self._parts: Buffer | None = None
@@ -176,33 +180,53 @@ class Recorder:
     def matmul(self, out: Buffer, linear: Linear, x: Buffer) -> None:
         """out = scale * (W x) + bias"""
         weight, bias = linear.weight, linear.bias
+        self._product(
+            out,
+            weight,
+            x,
+            part=f"columns {linear.outputs}",
+            keep=(bias,),
+            weights=weight.address,
+            rows=linear.outputs,
+            **ONE_MATRIX,
+            x_stride=linear.inputs,
+            out_stride=linear.outputs,
+            bias=0 if bias is None else bias.ctypes.data,
+            weight_scale=linear.scale,
+            count=self._rows_of(out, x),
+        )
+
+    def _product(
+        self,
+        out: Buffer,
+        weight: TensorView,
+        x: Buffer,
+        part: str,
+        keep: tuple = (),
+        reads: Iterable[Buffer] = (),
+        **fields: Any,
+    ) -> None:
+        """A product with a matrix, or several, of one tensor, by the kernel for its type."""
         is_float = weight.type.name in FLOAT_TYPES
         source: Buffer | CodesBuffer = x if is_float else self._quantized(x)
         codes = dict.fromkeys(CODE_FIELDS, 0) if isinstance(source, Buffer) else source.fields()
         self._append(
             "matmul",
             kernel_for(matvec if self.one_row else matmul, weight),
-            {source: ALL},
-            {out: f"columns {linear.outputs}"},
-            keep=(weight, bias, self._panels),
-            weights=weight.address,
+            {source: ALL, **dict.fromkeys(reads, ALL)},
+            {out: part},
+            keep=(weight, self._panels, *keep),
             row_bytes=weight.row_bytes,
-            rows=linear.outputs,
-            columns=linear.inputs,
-            **ONE_MATRIX,
-            x_stride=linear.inputs,
-            out_stride=linear.outputs,
+            columns=weight.dims[0],
             x=x,
             **codes,
             copy_bytes=0,
             out=out,
-            bias=0 if bias is None else bias.ctypes.data,
             residual=0,
-            weight_scale=linear.scale,
-            count=self._rows_of(out, x),
             cancel=self._cancel,
             scratch=self._panels.ctypes.data,
             scratch_bytes=matmul.SCRATCH_BYTES,
+            **fields,
         )
 
     def _quantized(self, x: Buffer) -> CodesBuffer:

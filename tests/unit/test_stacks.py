@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.recording import TYPES, random_tensor, recording
-from tinyllm_engine.model import Linear
+from tinyllm_engine.parts.base import Linear
 from tinyllm_engine.tensor import TensorView
 
 MATRICES, OUTPUTS, INPUTS = 5, 40, 96

@@ -3,7 +3,7 @@
 A product over a stack is the ordinary product, done group by group. The groups lie in memory, so that a program which
 is recorded once follows what a router chooses at every token:
 
-    int64 [1 + 3 * n]: n, then of each group its matrix, its first row and its number of rows (ALL: those in force)
+    int64 [1 + 3 * n]: n, then of each group its matrix, its first row and its number of rows (ALL_ROWS: those in force)
 
 Rows of x and of the result are counted in the buffer's own stride; with a step per matrix they begin further right,
 which is how the heads of one row meet a matrix each. Groups hold no row twice.
@@ -12,7 +12,7 @@ which is how the heads of one row meet a matrix each. Groups hold no row twice.
 from tinyllm_engine.jit import inlined
 from tinyllm_engine.simd import load_f32, load_i64
 
-ALL = -1  # rows: as many as the batch has
+ALL_ROWS = -1  # as many as the batch has
 GROUP_BYTES = 24
 
 
