@@ -6,7 +6,7 @@ the batch runs over it, four rows at a time. So a weight is unpacked once for up
     codes    int8    [part][k / 4][lane][4]    one load holds 4 consecutive codes of each lane's row
     scales   float32 [group][lane]             group: 32 elements, or 16 where each half has its own scale
     offsets  float32 [group][lane]
-    floats   float32 [k][lane]                 for weights that are floats themselves
+    floats   float32 [k][2 * lane]             for weights that are floats themselves, two panels side by side
 """
 
 from tinyllm_engine.jit import inlined, kernel, native, record
@@ -49,7 +49,8 @@ PART_BYTES = 32 * LANES  # codes of one part of a panel
 SCALES_AT = CHUNK * LANES  # the codes come first
 OFFSETS_AT = SCALES_AT + CHUNK // 16 * LANES * 4
 SUMS_AT = max(OFFSETS_AT + CHUNK // 16 * LANES * 4, CHUNK * LANES * 4)  # float32 [batch][lane]: results of the panel
-SCRATCH_BYTES = SUMS_AT + BATCH * LANES * 4  # per thread
+SCRATCH_BYTES = SUMS_AT + 2 * BATCH * LANES * 4  # per thread
+FLOAT_CHUNK = 256  # the same for two panels of floats side by side
 
 
 @inlined
@@ -269,26 +270,33 @@ def matmul(thread, threads, pointer, unpack, products_of, bias, store_scales, of
 
 @native
 def pack_floats(panel, weights, row_bytes, rows, first, columns, load8, element_bytes):
-    """Transposes `columns` columns of LANES stored rows into floats[k][lane]."""
-    for lane in range(LANES):
+    """Transposes `columns` columns of 2 * LANES stored rows into floats[k][lane]."""
+    for lane in range(2 * LANES):
         row = weights + min(lane, rows - 1) * row_bytes + first * element_bytes
         for k in range(0, columns, 8):
-            transpose_store(panel + 4 * (k * LANES + lane), 4 * LANES, load8(row + k * element_bytes))
+            transpose_store(panel + 4 * (2 * k * LANES + lane), 8 * LANES, load8(row + k * element_bytes))
 
 
 @native
-def tile_floats(panel, columns, x, stride, results, is_first):
-    a0, a1, a2, a3 = begin(results, is_first)
+def tile_floats(panel, columns, x, stride, low, high, is_first):
+    """4 activation rows by 2 * LANES weight rows: eight sums under way hide how long a multiply-add takes."""
+    a0, a1, a2, a3 = begin(low, is_first)
+    b0, b1, b2, b3 = begin(high, is_first)
     x1 = x + 4 * stride
     x2 = x1 + 4 * stride
     x3 = x2 + 4 * stride
     for k in range(columns):
-        weights = load_f32w(panel + 4 * LANES * k)
-        a0 = fma(weights, splat_at_f32w(x + 4 * k), a0)
-        a1 = fma(weights, splat_at_f32w(x1 + 4 * k), a1)
-        a2 = fma(weights, splat_at_f32w(x2 + 4 * k), a2)
-        a3 = fma(weights, splat_at_f32w(x3 + 4 * k), a3)
-    end(results, a0, a1, a2, a3)
+        w0, w1 = load_f32w(panel + 8 * LANES * k), load_f32w(panel + 8 * LANES * k + 4 * LANES)
+        value = splat_at_f32w(x + 4 * k)
+        a0, b0 = fma(w0, value, a0), fma(w1, value, b0)
+        value = splat_at_f32w(x1 + 4 * k)
+        a1, b1 = fma(w0, value, a1), fma(w1, value, b1)
+        value = splat_at_f32w(x2 + 4 * k)
+        a2, b2 = fma(w0, value, a2), fma(w1, value, b2)
+        value = splat_at_f32w(x3 + 4 * k)
+        a3, b3 = fma(w0, value, a3), fma(w1, value, b3)
+    end(low, a0, a1, a2, a3)
+    end(high, b0, b1, b2, b3)
 
 
 @inlined
@@ -296,22 +304,25 @@ def matmul_float(thread, threads, pointer, load8, element_bytes):
     """out = x W^T for float weights and float32 activations (padded to a multiple of 4 rows)."""
     a = record(pointer)
     panel = a.scratch + thread * a.scratch_bytes
-    results = panel + SUMS_AT
+    low = panel + SUMS_AT
+    high = low + BATCH * LANES * 4
     first_row, last_row = first_owned(a.rows, thread, threads), first_owned(a.rows, thread + 1, threads)
     for index in range(group_count(a)):
         matrix, x_row, tokens = group_at(a, index)
         at, to = first_input(a, matrix, x_row), target(a, matrix, x_row)
-        for row in range(first_row, last_row, LANES):
+        for row in range(first_row, last_row, 2 * LANES):
             if atomic_load_i32(load_i64(a.cancel)) != 0:
                 return
             weights, rows = a.weights + matrix * a.matrix_bytes + row * a.row_bytes, a.rows - row
-            for first in range(0, a.columns, CHUNK):
-                chunk = min(CHUNK, a.columns - first)
+            for first in range(0, a.columns, FLOAT_CHUNK):
+                chunk = min(FLOAT_CHUNK, a.columns - first)
                 pack_floats(panel, weights, a.row_bytes, rows, first, chunk, load8, element_bytes)
                 for token in range(0, tokens, 4):
-                    x = a.x + 4 * (at + token * a.x_stride + first)
-                    tile_floats(panel, chunk, x, a.x_stride, results + 4 * LANES * token, first == 0)
-            write_panel(to, a.out_stride, results, row, rows, tokens)
+                    x, result = a.x + 4 * (at + token * a.x_stride + first), 4 * LANES * token
+                    tile_floats(panel, chunk, x, a.x_stride, low + result, high + result, first == 0)
+            write_panel(to, a.out_stride, low, row, rows, tokens)
+            if rows > LANES:
+                write_panel(to, a.out_stride, high, row + LANES, rows - LANES, tokens)
 
 
 @kernel(MATMUL)
