@@ -28,6 +28,7 @@ from tinyllm_engine.simd import (
     load_i64,
     maximum,
     mul,
+    prefetch,
     splat_at_f32x8,
     splat_f32x8,
     store,
@@ -74,15 +75,27 @@ def scratch_floats(heads: int, kv_heads: int, k_size: int, v_size: int) -> int:
     return PAGE * (k_size + v_size) + 4 * PAGE + 2 * queries * (v_size + 2) + 64
 
 
+@inlined
+def fetch_line(ahead, line):
+    """Asks for a cache line of what comes next; nothing where there is none."""
+    if ahead is not None:
+        prefetch(ahead + 64 * line)
+
+
 @native
-def scores4(q0, q1, q2, q3, keys, size, scale, load8, element_bytes, scores):
-    """scores[t][key] = scale * q_t . k for 4 queries and the 64 keys of a page."""
+def scores4(q0, q1, q2, q3, keys, size, scale, load8, element_bytes, scores, ahead):
+    """scores[t][key] = scale * q_t . k for 4 queries and the 64 keys of a page.
+
+    ahead: what the cache is asked for meanwhile, as many bytes as the page of keys has; or None
+    """
     factor = splat_f32x8(scale)
     for key in range(0, PAGE, 16):
         a0, a1, b0, b1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         c0, c1, d0, d1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         for i in range(size):
             at = keys + (i * PAGE + key) * element_bytes
+            if key % 32 == 0:
+                fetch_line(ahead, i + key // 32 * size)
             k0, k1 = load8(at), load8(at + 8 * element_bytes)
             q = splat_at_f32x8(q0 + 4 * i)
             a0, a1 = fma(k0, q, a0), fma(k1, q, a1)
@@ -104,23 +117,54 @@ def scores4(q0, q1, q2, q3, keys, size, scale, load8, element_bytes, scores):
 
 
 @native
-def scores1(q, keys, size, scale, load8, element_bytes, scores):
+def scores3(q0, q1, q2, keys, size, scale, load8, element_bytes, scores, ahead):
+    """The same for 3 queries."""
+    factor = splat_f32x8(scale)
+    for key in range(0, PAGE, 32):
+        a0, a1, a2, a3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        b0, b1, b2, b3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        c0, c1, c2, c3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        for i in range(size):
+            at = keys + (i * PAGE + key) * element_bytes
+            fetch_line(ahead, i + key // 32 * size)
+            a, b, c = splat_at_f32x8(q0 + 4 * i), splat_at_f32x8(q1 + 4 * i), splat_at_f32x8(q2 + 4 * i)
+            k = load8(at)
+            a0, b0, c0 = fma(k, a, a0), fma(k, b, b0), fma(k, c, c0)
+            k = load8(at + 8 * element_bytes)
+            a1, b1, c1 = fma(k, a, a1), fma(k, b, b1), fma(k, c, c1)
+            k = load8(at + 16 * element_bytes)
+            a2, b2, c2 = fma(k, a, a2), fma(k, b, b2), fma(k, c, c2)
+            k = load8(at + 24 * element_bytes)
+            a3, b3, c3 = fma(k, a, a3), fma(k, b, b3), fma(k, c, c3)
+        out = scores + 4 * key
+        store4(out, mul(a0, factor), mul(a1, factor), mul(a2, factor), mul(a3, factor))
+        store4(out + 4 * PAGE, mul(b0, factor), mul(b1, factor), mul(b2, factor), mul(b3, factor))
+        store4(out + 8 * PAGE, mul(c0, factor), mul(c1, factor), mul(c2, factor), mul(c3, factor))
+
+
+@inlined
+def store4(out, a, b, c, d):
+    store(out, a)
+    store(out + 32, b)
+    store(out + 64, c)
+    store(out + 96, d)
+
+
+@native
+def scores1(q, keys, size, scale, load8, element_bytes, scores, ahead):
     """The same for one query."""
     factor = splat_f32x8(scale)
     for key in range(0, PAGE, 32):
         s0, s1, s2, s3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         for i in range(size):
             at = keys + (i * PAGE + key) * element_bytes
+            fetch_line(ahead, i + key // 32 * size)
             element = splat_at_f32x8(q + 4 * i)
             s0 = fma(load8(at), element, s0)
             s1 = fma(load8(at + 8 * element_bytes), element, s1)
             s2 = fma(load8(at + 16 * element_bytes), element, s2)
             s3 = fma(load8(at + 24 * element_bytes), element, s3)
-        out = scores + 4 * key
-        store(out, mul(s0, factor))
-        store(out + 32, mul(s1, factor))
-        store(out + 64, mul(s2, factor))
-        store(out + 96, mul(s3, factor))
+        store4(scores + 4 * key, mul(s0, factor), mul(s1, factor), mul(s2, factor), mul(s3, factor))
 
 
 @native
@@ -167,13 +211,59 @@ def merge_values(out, values, keep, take):
 
 
 @native
-def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, out, stride):
+def values3(weights, values, keys, size, load8, element_bytes, f0, f1, f2, out, stride, ahead):
+    """The same for 3 queries."""
+    for i in range(0, size // 32 * 32, 32):
+        a0, a1, a2, a3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        b0, b1, b2, b3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        c0, c1, c2, c3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
+        for key in range(keys):
+            at, w = values + (key * size + i) * element_bytes, weights + 4 * key
+            fetch_line(ahead, key + 2 * i)
+            a, b, c = splat_at_f32x8(w), splat_at_f32x8(w + 4 * PAGE), splat_at_f32x8(w + 8 * PAGE)
+            v = load8(at)
+            a0, b0, c0 = fma(v, a, a0), fma(v, b, b0), fma(v, c, c0)
+            v = load8(at + 8 * element_bytes)
+            a1, b1, c1 = fma(v, a, a1), fma(v, b, b1), fma(v, c, c1)
+            v = load8(at + 16 * element_bytes)
+            a2, b2, c2 = fma(v, a, a2), fma(v, b, b2), fma(v, c, c2)
+            v = load8(at + 24 * element_bytes)
+            a3, b3, c3 = fma(v, a, a3), fma(v, b, b3), fma(v, c, c3)
+        merge4(out + 4 * i, a0, a1, a2, a3, f0)
+        merge4(out + 4 * i + stride, b0, b1, b2, b3, f1)
+        merge4(out + 4 * i + 2 * stride, c0, c1, c2, c3, f2)
+    for i in range(size // 32 * 32, size, 8):
+        values8(weights, values, keys, size, i, load8, element_bytes, f0, out)
+        values8(weights + 4 * PAGE, values, keys, size, i, load8, element_bytes, f1, out + stride)
+        values8(weights + 8 * PAGE, values, keys, size, i, load8, element_bytes, f2, out + 2 * stride)
+
+
+@inlined
+def merge4(out, a, b, c, d, factors):
+    merge_values(out, a, factors[0], factors[1])
+    merge_values(out + 32, b, factors[0], factors[1])
+    merge_values(out + 64, c, factors[0], factors[1])
+    merge_values(out + 96, d, factors[0], factors[1])
+
+
+@native
+def values8(weights, values, keys, size, i, load8, element_bytes, factors, out):
+    """The 8 elements from `i` on, for one query."""
+    total = zero_f32x8()
+    for key in range(keys):
+        total = fma(load8(values + (key * size + i) * element_bytes), splat_at_f32x8(weights + 4 * key), total)
+    merge_values(out + 4 * i, total, factors[0], factors[1])
+
+
+@native
+def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, out, stride, ahead):
     """Adds a page's weighted values to 4 queries; f_t are their factors, their sums lie `stride` bytes apart."""
     for i in range(0, size, 16):
         a0, a1, b0, b1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         c0, c1, d0, d1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         for key in range(keys):
             at = values + (key * size + i) * element_bytes
+            fetch_line(ahead, key + 4 * i)
             v0, v1 = load8(at), load8(at + 8 * element_bytes)
             w = splat_at_f32x8(weights + 4 * key)
             a0, a1 = fma(v0, w, a0), fma(v1, w, a1)
@@ -195,12 +285,13 @@ def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, o
 
 
 @native
-def values1(weights, values, keys, size, load8, element_bytes, factors, out):
+def values1(weights, values, keys, size, load8, element_bytes, factors, out, ahead):
     """The same for one query."""
     for i in range(0, size, 16):
         a0, a1 = zero_f32x8(), zero_f32x8()
         for key in range(keys):
             at = values + (key * size + i) * element_bytes
+            fetch_line(ahead, key + 4 * i)
             w = splat_at_f32x8(weights + 4 * key)
             a0, a1 = fma(load8(at), w, a0), fma(load8(at + 8 * element_bytes), w, a1)
         merge_values(out + 4 * i, a0, factors[0], factors[1])
@@ -260,17 +351,30 @@ def attend_run(a, head, run, runs, position, memory, load8, element_bytes):
             keys = a.k_pages + page * a.k_page_bytes + head * a.k_size * PAGE * element_bytes
             values = a.v_pages + page * a.v_page_bytes + head * a.v_size * PAGE * element_bytes
             visible = min(PAGE, position + 1 - index * PAGE)
+            following = load_i64(table + 8 * min(index + 1, position // PAGE)) * a.k_page_bytes
+            next_keys = a.k_pages + following + head * a.k_size * PAGE * element_bytes
             if count == 1:
-                scores1(q0, keys, a.k_size, a.scale, load8, element_bytes, scores)
+                scores1(q0, keys, a.k_size, a.scale, load8, element_bytes, scores, values)
                 factors = softmax_page(scores, visible, states)
-                values1(scores, values, visible, a.v_size, load8, element_bytes, factors, sums)
+                values1(scores, values, visible, a.v_size, load8, element_bytes, factors, sums, next_keys)
+            elif count < 4:
+                scores3(q0, q1, q2, keys, a.k_size, a.scale, load8, element_bytes, scores, values)
+                f0 = softmax_page(scores, visible, states)
+                f1 = softmax_page(scores + 4 * PAGE, visible, states + 8)
+                f2 = softmax_page(scores + 8 * PAGE, visible, states + 16)
+                values3(
+                    scores, values, visible, a.v_size, load8, element_bytes, f0, f1, f2, sums, 4 * a.v_size, next_keys
+                )
             else:
-                scores4(q0, q1, q2, q3, keys, a.k_size, a.scale, load8, element_bytes, scores)
+                scores4(q0, q1, q2, q3, keys, a.k_size, a.scale, load8, element_bytes, scores, values)
                 f0 = softmax_page(scores, visible, states)
                 f1 = softmax_page(scores + 4 * PAGE, visible, states + 8)
                 f2 = softmax_page(scores + 8 * PAGE, visible, states + 16)
                 f3 = softmax_page(scores + 12 * PAGE, visible, states + 24)
-                values4(scores, values, visible, a.v_size, load8, element_bytes, f0, f1, f2, f3, sums, 4 * a.v_size)
+                values4(
+                    scores, values, visible, a.v_size, load8, element_bytes,
+                    f0, f1, f2, f3, sums, 4 * a.v_size, next_keys,
+                )  # fmt: skip
         for t in range(count):
             part = a.parts + ((query + t) * runs + run) * part_bytes
             store_f32(part, load_f32(states + 8 * t))
@@ -367,13 +471,13 @@ def attend_tile(a, row, rows, head, memory, load8, element_bytes):
             q1 = query_address(a, row, query + 1, queries, head, group)
             q2 = query_address(a, row, query + 2, queries, head, group)
             q3 = query_address(a, row, query + 3, queries, head, group)
-            scores4(q0, q1, q2, q3, k_page, a.k_size, a.scale, load_f32x8, 4, scores)
+            scores4(q0, q1, q2, q3, k_page, a.k_size, a.scale, load_f32x8, 4, scores, None)
             state, out = states + 8 * query, sums + 4 * query * a.v_size
             f0 = softmax_page(scores, visible_keys(a, row, query, queries, group, first_key), state)
             f1 = softmax_page(scores + 4 * PAGE, visible_keys(a, row, query + 1, queries, group, first_key), state + 8)
             f2 = softmax_page(scores + 8 * PAGE, visible_keys(a, row, query + 2, queries, group, first_key), state + 16)
             f3 = softmax_page(scores + 12 * PAGE, visible, state + 24)
-            values4(scores, v_page, visible, a.v_size, load_f32x8, 4, f0, f1, f2, f3, out, 4 * a.v_size)
+            values4(scores, v_page, visible, a.v_size, load_f32x8, 4, f0, f1, f2, f3, out, 4 * a.v_size, None)
         if index % RUN == RUN - 1 or index == last // PAGE:
             for query in range(queries):
                 at = 4 * query * a.v_size
