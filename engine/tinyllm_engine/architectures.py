@@ -1,25 +1,207 @@
-"""What differs between architectures, as data. The forward pass reads these facts and is otherwise one text."""
+"""The architectures that are known, each by its facts; what a family does not know is not looked at.
+
+A fact belongs to the family, whatever keys a file carries. Most were settled by what the reference engine computes for
+files of the family, and all are tested against its logits or its formulas.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
+from tinyllm_engine.facts import (
+    AFTER,
+    FALCON,
+    SANDWICH,
+    SHARED,
+    Architecture,
+    Norms,
+    Window,
+    alibi_key,
+    all_but_every_fourth,
+    always,
+    attention_scale_key,
+    baichuan_alibi,
+    baichuan_rotates,
+    constant,
+    embedding_root,
+    exaone4_rotates,
+    gemma_attention,
+    if_finetuned,
+    jais_attention,
+    key_length_root,
+    key_scale,
+    minicpm_logits,
+    minicpm_residual,
+    one_over,
+    rope_pattern_key,
+    windowed_only,
+)
 
+GPT = Architecture("gpt2", rope="none", norm="layer", activation="gelu", gate="none", positions=True)
+LLAMA = Architecture(
+    "llama", rope_factors="by_scaling", ffn_scales=True, experts=True
+)  # Llama 1-3, Mistral, TinyLlama, SmolLM 1-2
+NEOX = Architecture("gptneox", rope="neox", norm="layer", activation="gelu", gate="none")
+QWEN2 = Architecture("qwen2", rope="neox")
+QWEN3 = replace(QWEN2, name="qwen3", qk_norm="head", ffn_scales=True)
+GEMMA = Architecture("gemma", rope="neox", activation="gelu", embedding_scale=embedding_root)
+GRANITE = Architecture(
+    "granite",
+    rope_factors="by_scaling",
+    rotates=if_finetuned,
+    attention_scale=attention_scale_key,
+    embedding_scale=key_scale("embedding_scale"),
+    residual_scale=key_scale("residual_scale"),
+    logit_scale=one_over(key_scale("logit_scale")),
+    experts=True,
+)
+COMMAND_R = Architecture(
+    "command-r", norm="layer", norms=SHARED, parallel="always", logit_scale=key_scale("logit_scale")
+)
 
-@dataclass(frozen=True)
-class Architecture:
-    """The facts of one `general.architecture`. They hold for the family, whatever other keys a file may carry."""
-
-    name: str
-    rope_interleaved: bool  # pairs (2i, 2i + 1), as opposed to (i, i + n_rot / 2)
-
+HUNYUAN = replace(
+    QWEN2,
+    name="hunyuan-dense",
+    rope_sections="mrope",
+    rope_alpha=True,
+    qk_norm="head",
+    qk_norm_after_rope=True,
+)
 
 ARCHITECTURES = {
     facts.name: facts
     for facts in (
-        Architecture("llama", rope_interleaved=True),  # Llama 1-3, Mistral, TinyLlama, SmolLM 1-2, ...
+        LLAMA,
+        replace(LLAMA, name="mistral3", yarn_keys=True, temperature=True),
+        replace(LLAMA, name="deci", ffn_scales=False, experts=False),
+        Architecture("baichuan", rotates=baichuan_rotates, alibi=baichuan_alibi),
+        Architecture("xverse"),
+        Architecture("internlm2"),
+        Architecture("ernie4_5", unused=("attn_output.bias",)),
+        Architecture("arcee", rope_factors="freqs", activation="relu2", gate="none"),
+        Architecture("smollm3", rotates=all_but_every_fourth),
+        Architecture("maincoder", qk_norm="head", qk_norm_after_rope=True),
+        Architecture("chatglm", gate="fused"),
+        Architecture("glm4", rope_sections="mrope", norms=SANDWICH, gate="fused"),
+        Architecture("olmo", norm="layer", norm_weights=False, clamp_qkv=True),
+        Architecture(
+            "refact",
+            rope="none",
+            alibi=constant(8.0),
+            unused=("attn_output.bias", "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"),
+        ),
+        GRANITE,
+        replace(
+            GRANITE,
+            name="minicpm",
+            rotates=always,
+            attention_scale=key_length_root,
+            embedding_scale=key_scale("embedding_scale", 12.0),
+            residual_scale=minicpm_residual,
+            logit_scale=minicpm_logits,
+        ),
+        replace(GRANITE, name="granite_swa", rotates=rope_pattern_key, window=Window(None, rope_key=False), sinks=True),
+        replace(COMMAND_R, qk_norm="head", qk_norm_optional=True),
+        replace(
+            COMMAND_R,
+            name="cohere2",
+            ffn_scales=True,
+            rotates=windowed_only,
+            window=Window(4, rope_key=False),
+        ),
+        QWEN2,
+        QWEN3,
+        replace(QWEN2, name="qwen", ffn_half=True),
+        replace(QWEN2, name="qwen2vl", rope_sections="mrope", unused=("output.bias",)),
+        replace(QWEN3, name="qwen3vl", rope_sections="imrope", ffn_scales=False),
+        replace(QWEN2, name="pangu-embedded"),
+        Architecture("paddleocr", rope="neox", rope_sections="mrope"),
+        replace(QWEN2, name="seed_oss", norms=Norms(ffn_before="post_attention_norm")),
+        replace(QWEN2, name="exaone", rope_factors="freqs"),
+        replace(
+            QWEN2,
+            name="exaone4",
+            rope_factors="freqs",
+            rotates=exaone4_rotates,
+            norms=AFTER,
+            qk_norm="head",
+            window=Window(4, size=4096, blocks=64, rope_key=False),
+        ),
+        replace(
+            QWEN2,
+            name="olmo2",
+            norms=AFTER,
+            qk_norm="row",
+            window=Window(4, rope_key=False, rope_scaling="none"),
+        ),
+        HUNYUAN,
+        replace(HUNYUAN, name="hunyuan_vl"),
+        replace(QWEN2, name="openelm", qk_norm="head"),
+        replace(QWEN2, name="plamo", rope_whole_head=True, norms=SHARED, parallel="always"),
+        replace(
+            QWEN2,
+            name="plamo3",
+            norms=SANDWICH,
+            qk_norm="head",
+            gate="fused",
+            window=Window(8, rope_base=10000.0, rope_scaling="magnitude"),
+        ),
+        replace(QWEN2, name="bitnet", sub_norms=True, ffn_scales=True, unused=("output.scale",)),
+        replace(QWEN2, name="apertus", rope_factors="by_scaling", qk_norm="head", activation="xielu", gate="none"),
+        replace(QWEN2, name="phi3", rope_factors="long_short", gate="fused"),
+        GEMMA,
+        replace(
+            GEMMA,
+            name="gemma2",
+            norms=SANDWICH,
+            attention_scale=gemma_attention(46),
+            attn_softcap=50.0,
+            final_softcap=30.0,
+            window=Window(2, size=4096),
+        ),
+        replace(
+            GEMMA,
+            name="gemma3",
+            norms=SANDWICH,
+            qk_norm="head",
+            attention_scale=gemma_attention(62),
+            final_softcap=0.0,
+            window=Window(6, rope_base=10000.0, rope_scaling="magnitude"),
+        ),
+        replace(NEOX, parallel="use_parallel_residual"),
+        replace(NEOX, name="phi2", norms=SHARED, parallel="always"),
+        replace(NEOX, name="falcon", norms=FALCON, parallel="always"),
+        replace(NEOX, name="starcoder2"),
+        replace(NEOX, name="codeshell"),
+        replace(NEOX, name="nemotron", activation="relu2"),
+        replace(NEOX, name="jais2", activation="relu2"),
+        replace(NEOX, name="orion", activation="silu", gate="split"),
+        replace(
+            NEOX,
+            name="stablelm",
+            activation="silu",
+            gate="split",
+            parallel="without_ffn_norm",
+            qk_norm="head",
+            qk_norm_optional=True,
+        ),
+        GPT,
+        replace(GPT, name="starcoder"),
+        replace(
+            GPT, name="mpt", alibi=alibi_key, clamp_qkv=True, qk_norm="row", qk_norm_optional=True, act_scales=True
+        ),
+        replace(GPT, name="bloom", positions=False, alibi=constant(8.0), embedding_norm=True),
+        replace(
+            GPT,
+            name="jais",
+            positions=False,
+            alibi=alibi_key,
+            attention_scale=jais_attention,
+            activation="silu",
+            gate="split",
+        ),
     )
 }
 
@@ -33,7 +215,7 @@ def architecture_of(config: ModelConfig, path: str = "") -> Architecture:
         raise UnsupportedModelError(
             f"{where}general.architecture: expected one of {known}; found {config.architecture!r}"
         )
-    if config.expert_count:
+    if config.expert_count and facts.experts:
         raise UnsupportedModelError(
             f"{where}{config.architecture}.expert_count: mixtures of experts are not supported, "
             f"found {config.expert_count}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,6 +20,7 @@ MAX_HEAD_LENGTH = 1 << 16
 MAX_VOCABULARY = 1 << 24
 MAX_EXPERTS = 1 << 14
 
+DEFAULT_EPSILON = 1e-5
 SCALING_TYPES = ("none", "linear", "yarn", "longrope")
 
 _REQUIRED: Any = object()
@@ -34,8 +35,9 @@ class RopeConfig:
     scaling_factor: by how much the context is stretched; 1 where there is no scaling
     original_context_length: what the model was trained with before stretching, by default its context length
     ext_factor: share of extrapolation: 1 for yarn, else 0
-    beta_fast, beta_slow: where YaRN's ramp begins and ends, in rotations over the original context. The reference reads
-        the keys for these three in grok files alone; elsewhere a file's `yarn_*` keys change nothing
+    beta_fast, beta_slow: where YaRN's ramp begins and ends, in rotations over the original context
+    log_multiplier: of the logarithm by which YaRN's magnitude is divided, 0 for no division. A file's `yarn_*` keys for
+        these three count in the few families that read them; elsewhere they change nothing
     """
 
     dimension_count: int
@@ -47,6 +49,7 @@ class RopeConfig:
     ext_factor: float
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    log_multiplier: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,10 @@ class ModelConfig:
     """Hyperparameters under the names of their keys, `{architecture}.` and `attention.` left out.
 
     One entry per block: feed_forward_length, head_count, head_count_kv; 0 in blocks without a feed-forward network or
-    attention. None where the file has no such key and no default exists (scales and softcaps: or where it says 0, which
-    means off). What an architecture needs or ignores is the architecture's to say.
+    attention. None where the file has no such key and no default exists. What an architecture needs or ignores is the
+    architecture's to say; keys that only some families know are not here, but read from `keys` by what needs them.
+
+    block_count: without the layers of multi-token prediction that some files have behind the others
     """
 
     architecture: str
@@ -74,22 +79,22 @@ class ModelConfig:
     rope: RopeConfig
     expert_count: int
     expert_used_count: int
-    sliding_window: int
-    attn_logit_softcapping: float | None
-    final_logit_softcapping: float | None
-    embedding_scale: float | None
-    residual_scale: float | None
-    attention_scale: float | None
-    logit_scale: float | None
+    sliding_window: int | None
+    keys: Keys = field(repr=False, compare=False)
+
+    def epsilon(self, norm: str) -> float:
+        """Of norms of this kind, "rms" or "layer"."""
+        return (self.norm_rms_epsilon if norm == "rms" else self.norm_epsilon) or DEFAULT_EPSILON
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], path: str = "") -> ModelConfig:
         """Read the keys of the file's architecture. ModelError names the key, what was expected and what was found."""
-        keys = _Keys(metadata, str(path))
-        blocks = keys.integer("block_count", 1, MAX_BLOCKS)
+        keys = Keys(metadata, str(path))
+        stored = keys.integer("block_count", 1, MAX_BLOCKS)
+        blocks = stored - keys.integer("nextn_predict_layers", 0, stored - 1, default=0)
         context = keys.integer("context_length", 1, MAX_LENGTH)
         embedding = keys.integer("embedding_length", 1, MAX_LENGTH)
-        heads = keys.per_block("attention.head_count", blocks, MAX_HEADS)
+        heads = keys.per_block("attention.head_count", stored, MAX_HEADS)
         key_length = _head_length(keys, "attention.key_length", embedding, heads)
         experts = keys.integer("expert_count", 0, MAX_EXPERTS, default=0)
         return cls(
@@ -98,9 +103,9 @@ class ModelConfig:
             block_count=blocks,
             context_length=context,
             embedding_length=embedding,
-            feed_forward_length=keys.per_block("feed_forward_length", blocks, MAX_LENGTH),
-            head_count=heads,
-            head_count_kv=_key_value_heads(keys, heads),
+            feed_forward_length=keys.per_block("feed_forward_length", stored, MAX_LENGTH)[:blocks],
+            head_count=heads[:blocks],
+            head_count_kv=_key_value_heads(keys, heads)[:blocks],
             key_length=key_length,
             value_length=_head_length(keys, "attention.value_length", embedding, heads),
             vocab_size=_vocab_size(keys),
@@ -109,17 +114,12 @@ class ModelConfig:
             rope=_rope(keys, key_length, context),
             expert_count=experts,
             expert_used_count=_experts_used(keys, experts),
-            sliding_window=keys.integer("attention.sliding_window", 0, MAX_LENGTH, default=0),
-            attn_logit_softcapping=keys.scale("attn_logit_softcapping"),
-            final_logit_softcapping=keys.scale("final_logit_softcapping"),
-            embedding_scale=keys.scale("embedding_scale"),
-            residual_scale=keys.scale("residual_scale"),
-            attention_scale=keys.scale("attention.scale"),
-            logit_scale=keys.scale("logit_scale"),
+            sliding_window=keys.optional_integer("attention.sliding_window", 0, MAX_LENGTH),
+            keys=keys,
         )
 
 
-class _Keys:
+class Keys:
     """Typed access to the metadata under `{architecture}.`; a wrong value is a ModelError with the key in it."""
 
     def __init__(self, metadata: Mapping[str, Any], path: str) -> None:
@@ -148,6 +148,27 @@ class _Keys:
             return int(default)
         return self.check_integer(key, value, low, high)
 
+    def optional_integer(self, name: str, low: int, high: int) -> int | None:
+        """None when the key is absent."""
+        return None if self.get(name)[1] is None else self.integer(name, low, high)
+
+    def integers(self, name: str, high: int) -> tuple[int, ...] | None:
+        """An array of integers (or of truth values) from 0 to high; None when the key is absent or no array."""
+        key, value = self.get(name)
+        if not isinstance(value, np.ndarray):
+            return None
+        if value.dtype.kind not in "iub":
+            self.fail(key, "integers", value)
+        return tuple(self.check_integer(key, int(item), 0, high) for item in value.tolist())
+
+    def flag(self, name: str, default: bool) -> bool:
+        key, value = self.get(name)
+        if value is None:
+            return default
+        if type(value) is not bool:
+            self.fail(key, "true or false", value)
+        return value
+
     def check_integer(self, key: str, value: Any, low: int, high: int) -> int:
         if type(value) is not int or not low <= value <= high:
             self.fail(key, f"an integer from {low} to {high}", value)
@@ -165,6 +186,14 @@ class _Keys:
         if len(value) != blocks:
             self.fail(key, f"{blocks} values, one per block", value)
         return tuple(self.check_integer(key, item, 0, high) for item in value.tolist())
+
+    def numbers(self, key: str, count: int) -> tuple[float, ...]:
+        """One number for all blocks, or an array with one for each; `key` is the whole key."""
+        value = self.metadata.get(key)
+        items: list[Any] = value.tolist() if isinstance(value, np.ndarray) else [value] * count
+        if len(items) < count or not all(type(item) in (int, float) and math.isfinite(item) for item in items):
+            self.fail(key, f"a finite number, or {count}, one per block", value)
+        return tuple(float(item) for item in items[:count])
 
     def number(self, name: str) -> float | None:
         """A finite number, or None when the key is absent."""
@@ -205,7 +234,7 @@ def _describe(value: Any) -> str:
     return f"{value!r}"
 
 
-def _head_length(keys: _Keys, name: str, embedding: int, heads: tuple[int, ...]) -> int:
+def _head_length(keys: Keys, name: str, embedding: int, heads: tuple[int, ...]) -> int:
     key, value = keys.get(name)
     if value is not None:
         return keys.integer(name, 1, MAX_HEAD_LENGTH)
@@ -217,7 +246,7 @@ def _head_length(keys: _Keys, name: str, embedding: int, heads: tuple[int, ...])
     return keys.check_integer(key, embedding // count, 1, MAX_HEAD_LENGTH)
 
 
-def _key_value_heads(keys: _Keys, heads: tuple[int, ...]) -> tuple[int, ...]:
+def _key_value_heads(keys: Keys, heads: tuple[int, ...]) -> tuple[int, ...]:
     key, value = keys.get("attention.head_count_kv")
     if type(value) is int and any(heads):
         keys.check_integer(key, value, 1, MAX_HEADS)
@@ -228,14 +257,14 @@ def _key_value_heads(keys: _Keys, heads: tuple[int, ...]) -> tuple[int, ...]:
     return counts
 
 
-def _vocab_size(keys: _Keys) -> int:
+def _vocab_size(keys: Keys) -> int:
     """The number of tokens, which the embedding has rows for; the key counts only in a file without tokens."""
     key, value = keys.get("vocab_size")
     tokens = keys.metadata.get("tokenizer.ggml.tokens")
     return keys.check_integer(key, len(tokens) if isinstance(tokens, list) else value, 1, MAX_VOCABULARY)
 
 
-def _experts_used(keys: _Keys, experts: int) -> int:
+def _experts_used(keys: Keys, experts: int) -> int:
     used = keys.integer("expert_used_count", 0, MAX_EXPERTS, default=0)
     if used > experts or (experts and not used):
         expected = f"an integer from 1 to expert_count {experts}" if experts else "0, as there are no experts"
@@ -243,7 +272,7 @@ def _experts_used(keys: _Keys, experts: int) -> int:
     return used
 
 
-def _rope(keys: _Keys, head_length: int, context: int) -> RopeConfig:
+def _rope(keys: Keys, head_length: int, context: int) -> RopeConfig:
     key, value = keys.get("rope.dimension_count")
     dimensions = head_length
     if value is not None and head_length:
@@ -262,7 +291,7 @@ def _rope(keys: _Keys, head_length: int, context: int) -> RopeConfig:
     )
 
 
-def _scaling_type(keys: _Keys) -> str:
+def _scaling_type(keys: Keys) -> str:
     key, value = keys.get("rope.scaling.type")
     if value is None:
         return "linear"
@@ -276,6 +305,6 @@ def _scaling_type(keys: _Keys) -> str:
     return value
 
 
-def _scaling_factor(keys: _Keys) -> float:
+def _scaling_factor(keys: Keys) -> float:
     _, value = keys.get("rope.scaling.factor")
     return keys.scale("rope.scaling.factor" if value is not None else "rope.scale_linear") or 1.0

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tinyllm_engine.kernels.elementwise import swiglu_quantize
-from tinyllm_engine.kernels.norm import rms_norm_quantize
+from tinyllm_engine.kernels import elementwise, norm
 from tinyllm_engine.kernels.quantize import Codes
 from tinyllm_engine.program import ALL, CODE_FIELDS, CodesBuffer, Op, read_before_written
+
+# kernels that can make codes of what they compute
+WITH_CODES = {
+    norm.rms_norm: norm.rms_norm_quantize,
+    norm.layer_norm: norm.layer_norm_quantize,
+    elementwise.swiglu: elementwise.swiglu_quantize,
+    elementwise.geglu: elementwise.geglu_quantize,
+    elementwise.gelu: elementwise.gelu_quantize,
+    elementwise.relu_squared: elementwise.relu_squared_quantize,
+}
 
 Rule = Callable[[list[Op], int], list[Op] | None]
 
@@ -32,7 +41,7 @@ def one_row_rules(threads: int) -> list[Rule]:
     def norm_quantize(ops: list[Op], i: int) -> list[Op] | None:
         """norm, then codes: every thread makes all codes for itself, which is cheaper than waiting for the others."""
         normed, coded = ops[i], ops[i + 1]
-        if normed.kind != "rms_norm" or coded.kind != "quantize" or coded.fields["x"] is not normed.fields["out"]:
+        if normed.kind != "norm" or not _makes_codes(normed, coded):
             return None
         y = normed.fields["out"]
         if read_before_written(ops, i + 2, y):
@@ -42,21 +51,22 @@ def one_row_rules(threads: int) -> list[Rule]:
             columns = coded.fields["columns"]
             private[shared] = CodesBuffer(f"{shared.name} each", Codes(1, columns, copies=threads))
         copies = private[shared]
-        fields = {name: normed.fields[name] for name in ("x", "weight", "columns", "epsilon")}
+        fields = {name: value for name, value in normed.fields.items() if name not in ("out", "count")}
         fields |= copies.fields() | {"copy_bytes": copies.codes.copy_bytes}
         _redirect(ops, i + 2, shared, copies)
-        return [Op("norm", rms_norm_quantize, fields, {normed.fields["x"]: ALL}, {copies: "private"}, keep=normed.keep)]
+        kernel = WITH_CODES[normed.kernel]
+        return [Op("norm", kernel, fields, {normed.fields["x"]: ALL}, {copies: "private"}, keep=normed.keep)]
 
     def activation_quantize(ops: list[Op], i: int) -> list[Op] | None:
         """Activation, then codes: a thread's part of the activation is exactly what it quantizes."""
         active, coded = ops[i], ops[i + 1]
-        if active.kind != "swiglu" or coded.kind != "quantize" or coded.fields["x"] is not active.fields["out"]:
+        if active.kind != "activation" or not _makes_codes(active, coded):
             return None
         if read_before_written(ops, i + 2, active.fields["out"]):
             return None
         fields = {name: active.fields[name] for name in ("gate", "up", "columns")}
         fields |= {name: coded.fields[name] for name in CODE_FIELDS}
-        return [Op("activation", swiglu_quantize, fields, active.reads, coded.writes)]
+        return [Op("activation", WITH_CODES[active.kernel], fields, active.reads, coded.writes)]
 
     return [residual, norm_quantize, activation_quantize]
 
@@ -64,6 +74,11 @@ def one_row_rules(threads: int) -> list[Rule]:
 def batch_rules() -> list[Rule]:
     """The rules for a program of many rows."""
     return [residual]
+
+
+def _makes_codes(first: Op, coded: Op) -> bool:
+    """Whether codes are made of what the first op computes, and it could make them itself."""
+    return first.kernel in WITH_CODES and coded.kind == "quantize" and coded.fields["x"] is first.fields["out"]
 
 
 def _redirect(ops: list[Op], start: int, shared: CodesBuffer, copies: CodesBuffer) -> None:

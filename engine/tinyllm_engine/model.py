@@ -94,4 +94,4 @@ class Model:
     def weights(self) -> Weights:
         """The weights by role, every shape checked. ModelError names tensor, expected and found shape."""
         facts = self.architecture  # an unknown one is refused before its tensors are missed
-        return read_weights(Tensors(self.tensors, self.path), facts, self.config)
+        return read_weights(Tensors(self.tensors, self.path, facts.unused), facts, self.config)

@@ -18,10 +18,8 @@ BARRIER = "barrier wait"
 NAMES = {
     "embed": "embedding",
     "outputs": "embedding",
-    "rms_norm": "norm",
     "rope_table": "rope",
     "merge": "attention",
-    "swiglu": "activation",
 }  # kinds of ops under another name; the others go by their own
 
 

@@ -15,12 +15,15 @@ import numpy as np
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.expert_ops import Choice, ExpertOps
 from tinyllm_engine.jit import Kernel
-from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec, norm
+from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec
+from tinyllm_engine.kernels import norm as norms
 from tinyllm_engine.kernels import rope as rope_kernels
 from tinyllm_engine.kernels.quantize import Codes, quantize
 from tinyllm_engine.kv_cache import KVCache
 from tinyllm_engine.memory import aligned
+from tinyllm_engine.parts.attention import Scoring, Temperature
 from tinyllm_engine.parts.base import Linear, Norm
+from tinyllm_engine.parts.feed_forward import XIELU
 from tinyllm_engine.program import ALL, CODE_FIELDS, Buffer, CodesBuffer, Op, Program
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.tensor import TensorView
@@ -28,6 +31,8 @@ from tinyllm_engine.tensor import TensorView
 FLOAT_TYPES = ("F32", "F16", "BF16")
 TILE = 4  # activation rows are padded to a multiple of this
 ONE_MATRIX: dict[str, Any] = dict.fromkeys(("groups", "matrix_bytes", "matrix_scales", "x_step", "out_step"), 0)
+GATED = {"silu": elementwise.swiglu, "gelu": elementwise.geglu}
+ALONE = {"gelu": elementwise.gelu, "relu2": elementwise.relu_squared}
 
 
 class State:
@@ -123,6 +128,13 @@ class Recorder(ExpertOps):
 
     def embed(self, out: Buffer, weight: TensorView) -> None:
         """out[row] = weight[token of row]"""
+        self._take_rows(out, weight, self.state.tokens)
+
+    def embed_positions(self, out: Buffer, weight: TensorView) -> None:
+        """out[row] = weight[position of row]"""
+        self._take_rows(out, weight, self.state.positions)
+
+    def _take_rows(self, out: Buffer, weight: TensorView, ids: np.ndarray) -> None:
         self._append(
             "embed",
             kernel_for(embed, weight),
@@ -132,7 +144,7 @@ class Recorder(ExpertOps):
             weights=weight.address,
             row_bytes=weight.row_bytes,
             columns=weight.dims[0],
-            tokens=self.state.tokens.ctypes.data,
+            tokens=ids.ctypes.data,
             count=self.state.rows_address,
             out=out,
         )
@@ -158,23 +170,40 @@ class Recorder(ExpertOps):
 
     def norm(self, out: Buffer, x: Buffer, norm: Norm) -> None:
         """out = the norm of x; out and x are not the same"""
-        self.rms_norm(out, x, norm.weight, norm.epsilon)
-
-    def rms_norm(self, out: Buffer, x: Buffer, weight: np.ndarray, epsilon: float) -> None:
-        """out = x / sqrt(mean(x^2) + epsilon) * weight"""
-        weight = np.ascontiguousarray(weight, np.float32)
+        rms = norm.kind == "rms"
+        fields = {} if rms else {"bias": norm.bias.ctypes.data}
         self._append(
-            "rms_norm",
-            norm.rms_norm,
+            "norm",
+            norms.rms_norm if rms else norms.layer_norm,
             {x: ALL},
-            {out: f"columns {len(weight)}" if self.one_row else ALL},
-            keep=(weight,),
+            {out: f"columns {len(norm.weight)}" if self.one_row else ALL},
+            keep=(norm,),
             x=x,
-            weight=weight.ctypes.data,
-            columns=len(weight),
-            epsilon=epsilon,
+            weight=norm.weight.ctypes.data,
+            columns=len(norm.weight),
+            epsilon=norm.epsilon,
             count=self._rows_of(out, x),
             out=out,
+            **fields,
+        )
+
+    def norm_heads(self, x: Buffer, heads: int, norm: Norm) -> None:
+        """Each head of x becomes its norm."""
+        part, size = f"{heads} heads", self._columns(x) // heads
+        self._append(
+            "norm",
+            norms.rms_norm_heads if norm.kind == "rms" else norms.layer_norm_heads,
+            {x: part},
+            {x: part},
+            keep=(norm,),
+            x=x,
+            heads=heads,
+            head_size=size,
+            weight=norm.weight.ctypes.data,
+            bias=norm.bias.ctypes.data,
+            stride=size if len(norm.weight) > size else 0,
+            epsilon=norm.epsilon,
+            count=self.state.rows_address,
         )
 
     def matmul(self, out: Buffer, linear: Linear, x: Buffer) -> None:
@@ -264,26 +293,56 @@ class Recorder(ExpertOps):
             count=self._rows_of(out, x),
         )
 
-    def swiglu(self, gate: Buffer, up: Buffer) -> None:
-        """gate = silu(gate) * up"""
-        columns = self._columns(gate)
-        part = f"columns {columns}"
+    def activate(self, x: Buffer, up: Buffer | None, activation: str | XIELU) -> None:
+        """x = activation(x), times up where there is one"""
+        if isinstance(activation, XIELU):
+            self._change("activation", elementwise.xielu, x, **vars(activation))
+            return
+        part = f"columns {self._columns(x)}"
         self._append(
-            "swiglu",
-            elementwise.swiglu,
-            {gate: part, up: part},
-            {gate: part},
-            gate=gate,
-            up=up,
-            columns=columns,
-            count=self._rows_of(gate, up),
-            out=gate,
+            "activation",
+            (ALONE if up is None else GATED)[activation],
+            {x: part} if up is None else {x: part, up: part},
+            {x: part},
+            gate=x,
+            up=up or 0,
+            columns=self._columns(x),
+            count=self._rows_of(x, up or x),
+            out=x,
         )
+
+    def scale(self, x: Buffer, factor: float) -> None:
+        """x *= factor"""
+        self._change("scale", elementwise.scale_rows, x, factor=factor)
+
+    def clamp(self, x: Buffer, limit: float) -> None:
+        """x to -limit .. limit"""
+        self._change("clamp", elementwise.clamp_rows, x, limit=limit)
+
+    def divide(self, x: Buffer, divisor: np.ndarray) -> None:
+        """Every row of x by the float32 [columns]."""
+        self._change("divide", elementwise.divide_columns, x, (divisor,), divisor=divisor.ctypes.data)
+
+    def softcap(self, x: Buffer, cap: float) -> None:
+        """x = cap * tanh(x / cap)"""
+        self._change("softcap", elementwise.softcap_rows, x, cap=cap)
+
+    def temperature(self, x: Buffer, temperature: Temperature) -> None:
+        """Every row of x times what its position makes of the temperature."""
+        positions = self.state.positions.ctypes.data
+        factor, period = temperature.scale, temperature.period
+        self._change("temperature", elementwise.temperature_rows, x, factor=factor, period=period, positions=positions)
+
+    def _change(self, kind: str, kernel: Kernel, x: Buffer, keep: tuple = (), **fields) -> None:
+        """An op that changes x in place, each thread its own columns."""
+        columns = self._columns(x)
+        part = f"columns {columns}"
+        fields |= {"x": x, "columns": columns, "count": self._rows_of(x, x)}
+        self._append(kind, kernel, {x: part}, {x: part}, keep, **fields)
 
     def rope_table(self, rope: Rope) -> None:
         """cos and sin of every row's position, for all rotations by `rope` that follow."""
-        frequencies, magnitude = rope.frequencies()
-        frequencies = np.ascontiguousarray(frequencies, np.float32)
+        frequencies, magnitude = rope.frequencies(self.context_length)
         pairs = len(frequencies)
         self._tables[rope] = table = Buffer("rope", aligned((self.rows, 2 * pairs)))
         self._append(
@@ -341,8 +400,8 @@ class Recorder(ExpertOps):
             count=self.state.rows_address,
         )
 
-    def attention(self, out: Buffer, q: Buffer, layer: int, heads: int, scale: float) -> None:
-        """out = softmax(scale * q K^T, causal) V, for every row and head"""
+    def attention(self, out: Buffer, q: Buffer, layer: int, heads: int, scoring: Scoring) -> None:
+        """out = softmax(scores of q and K, causal) V, for every row and head"""
         shape, cache = self.cache.layers[layer], self.cache
         floats = attention.scratch_floats(heads, shape.heads, shape.k_size, shape.v_size)
         if self._attention_scratch is None or self._attention_scratch.shape[1] < floats:
@@ -356,7 +415,11 @@ class Recorder(ExpertOps):
             "kv_heads": shape.heads,
             "k_size": shape.k_size,
             "v_size": shape.v_size,
-            "scale": scale,
+            "scale": scoring.scale,
+            "window": scoring.window,
+            "softcap": scoring.softcap,
+            "slopes": 0 if scoring.slopes is None else scoring.slopes.ctypes.data,
+            "sinks": 0 if scoring.sinks is None else scoring.sinks.ctypes.data,
             "k_pages": cache.k_address(layer),
             "v_pages": cache.v_address(layer),
             "k_page_bytes": cache.k_page_bytes[layer],
@@ -370,7 +433,7 @@ class Recorder(ExpertOps):
             "scratch_bytes": self._attention_scratch.strides[0],
             "out": out,
         }
-        keep = (self._attention_scratch,)
+        keep = (self._attention_scratch, scoring)
         reads = {q: ALL, self._cached(layer): ALL}
         if self.one_row:
             kernel = getattr(attention, f"attend_one_{cache.kv_type}")

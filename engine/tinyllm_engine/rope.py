@@ -26,16 +26,28 @@ class Rope:
     """One way in which heads rotate; a model may have several, for its layers of different kinds.
 
     interleaved: pairs (2i, 2i + 1), as opposed to (i, i + n_rot / 2)
-    factors: float32 [n_rot / 2] that the frequencies are divided by, or None
+    factors, long_factors: float32 [n_rot / 2] that the frequencies are divided by, or None; the long ones in contexts
+        longer than the original one
+    resting: bool [n_rot / 2], pairs that do not rotate; or None
     """
 
     config: RopeConfig
     interleaved: bool
     factors: NDArray[np.float32] | None = None
+    long_factors: NDArray[np.float32] | None = None
+    resting: NDArray[np.bool_] | None = None
 
-    def frequencies(self) -> tuple[NDArray[np.float32], float]:
-        """inv_freq float32 [n_rot / 2] in radians per position, and the magnitude of cos and sin."""
-        return rope_frequencies(self.config, self.factors, self.config.original_context_length)
+    def frequencies(self, context_length: int) -> tuple[NDArray[np.float32], float]:
+        """inv_freq float32 [n_rot / 2] in radians per position, and the magnitude of cos and sin.
+
+        context_length: tokens that a sequence can have
+        """
+        original = self.config.original_context_length
+        factors = self.long_factors if context_length > original else self.factors
+        frequencies, magnitude = rope_frequencies(self.config, factors, original)
+        if self.resting is not None:
+            frequencies = np.where(self.resting, F32(0), frequencies)
+        return np.ascontiguousarray(frequencies, F32), magnitude
 
 
 def rope_frequencies(
@@ -46,7 +58,7 @@ def rope_frequencies(
     Plain:   inv_freq[i] = freq_base^(-2i / n_rot) / freq_factors[i]
     Linear:  divided by the scaling factor
     YaRN:    (arXiv:2309.00071, section 3.2) fast pairs keep their frequency, slow ones are divided, a ramp in between;
-             magnitude = attn_factor * (1 + 0.1 ln factor)
+             magnitude = attn_factor * (1 + 0.1 ln factor) / (1 + 0.1 log_multiplier ln factor)
 
     `freq_factors` is the tensor `rope_freqs.weight` ([n_rot / 2], None where the file has none). `context_length` is
     the length the model was trained on: it stands in where the file names no original context length.
@@ -78,7 +90,8 @@ def rope_frequencies(
     if rope.freq_base <= 1:
         raise ModelError(f"rope.freq_base: YaRN scaling expects more than 1, found {rope.freq_base:g}")
     mix = F32(extrapolation) * (1 - _yarn_ramp(rope, pairs, rope.original_context_length or context_length))
-    magnitude = rope.attn_factor * (1 + 0.1 * math.log(factor) if factor > 1 else 1.0)
+    growth = 0.1 * math.log(factor) if factor > 1 else 0.0
+    magnitude = rope.attn_factor * (1 + growth) / (1 + rope.log_multiplier * growth)
     return interpolated * (1 - mix) + unscaled * mix, magnitude
 
 

@@ -6,7 +6,7 @@ what the kernel has to write there. `check` runs a program op by op and stops at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Ids
 from dataclasses import replace
 
@@ -55,11 +55,52 @@ def rms_norm(a: Arguments) -> Iterator[Written]:
     yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6))
 
 
+@twin
+def layer_norm(a: Arguments) -> Iterator[Written]:
+    expected = centered(a, a.n)
+    yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 2e-6))
+
+
 def normalized(a: Arguments, n: int) -> np.ndarray:
+    return rms(a.floats("x", n, a.columns), a.floats("weight", a.columns), a.epsilon)
+
+
+def centered(a: Arguments, n: int) -> np.ndarray:
+    return layer(a.floats("x", n, a.columns), a.floats("weight", a.columns), a.floats("bias", a.columns), a.epsilon)
+
+
+def rms(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
     """x / sqrt(mean(x^2) + epsilon) * weight"""
-    x = a.floats("x", n, a.columns).astype(np.float64)
+    x = x.astype(np.float64)
     mean = np.mean(x * x, axis=-1, keepdims=True)
-    return (x / np.sqrt(mean + a.epsilon) * a.floats("weight", a.columns)).astype(F32)
+    return (x / np.sqrt(mean + epsilon) * weight).astype(F32)
+
+
+def layer(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, epsilon: float) -> np.ndarray:
+    """(x - mean(x)) / sqrt(variance(x) + epsilon) * weight + bias"""
+    x = x.astype(np.float64)
+    distance = x - np.mean(x, axis=-1, keepdims=True)
+    variance = np.mean(distance * distance, axis=-1, keepdims=True)
+    return (distance / np.sqrt(variance + epsilon) * weight + bias).astype(F32)
+
+
+def of_heads(a: Arguments, name: str) -> np.ndarray:
+    """Weights or biases of the heads: [heads, head_size], or the same for all."""
+    return a.floats(name, a.heads, a.head_size) if a.stride else a.floats(name, a.head_size)
+
+
+@twin
+def rms_norm_heads(a: Arguments) -> Iterator[Written]:
+    x = a.floats("x", a.n, a.heads, a.head_size)
+    expected = rms(x, of_heads(a, "weight"), a.epsilon)
+    yield Written("x", x, expected, near(expected, 1e-6))
+
+
+@twin
+def layer_norm_heads(a: Arguments) -> Iterator[Written]:
+    x = a.floats("x", a.n, a.heads, a.head_size)
+    expected = layer(x, of_heads(a, "weight"), of_heads(a, "bias"), a.epsilon)
+    yield Written("x", x, expected, near(expected, 2e-6))
 
 
 @twin
@@ -68,17 +109,85 @@ def add_rows(a: Arguments) -> Iterator[Written]:
     yield Written("out", out, out + a.floats("x", a.n, a.columns))
 
 
+def changed(a: Arguments, function: Callable[[np.ndarray], np.ndarray], relative: float = 1e-6) -> Iterator[Written]:
+    """x becomes a function of itself."""
+    x = a.floats("x", a.n, a.columns)
+    expected = function(x.astype(np.float64)).astype(F32)
+    yield Written("x", x, expected, near(expected, relative) + 1e-30)
+
+
 @twin
-def swiglu(a: Arguments) -> Iterator[Written]:
-    expected = gated(a, a.n)
-    # a gate below -88 leaves a trace in the kernel, whose e^x never overflows
-    yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6) + 1e-30)
+def scale_rows(a: Arguments) -> Iterator[Written]:
+    return changed(a, lambda x: x * a.factor)
 
 
-def gated(a: Arguments, n: int) -> np.ndarray:
-    """silu(gate) * up, where silu(x) = x / (1 + e^-x)"""
-    gate, up = a.floats("gate", n, a.columns).astype(np.float64), a.floats("up", n, a.columns)
-    return (gate / (1 + np.exp(np.minimum(-gate, 700))) * up).astype(F32)
+@twin
+def clamp_rows(a: Arguments) -> Iterator[Written]:
+    return changed(a, lambda x: np.clip(x, -a.limit, a.limit))
+
+
+@twin
+def divide_columns(a: Arguments) -> Iterator[Written]:
+    return changed(a, lambda x: x / a.floats("divisor", a.columns))
+
+
+@twin
+def softcap_rows(a: Arguments) -> Iterator[Written]:
+    return changed(a, lambda x: a.cap * np.tanh(x / a.cap))
+
+
+@twin
+def temperature_rows(a: Arguments) -> Iterator[Written]:
+    positions = a.array("positions", np.int64, a.n, 1)
+    return changed(a, lambda x: x * (1 + a.factor * np.log(1 + positions // a.period)))
+
+
+@twin
+def xielu(a: Arguments) -> Iterator[Written]:
+    def activation(x: np.ndarray) -> np.ndarray:
+        bend = a.alpha_n * (np.expm1(np.minimum(x, a.epsilon)) - x)
+        return np.where(x > 0, a.alpha_p * x * x, bend) + a.beta * x
+
+    return changed(a, activation, 2e-6)
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    """x / (1 + e^-x)"""
+    return x / (1 + np.exp(np.minimum(-x, 700)))
+
+
+def tanh_gelu(x: np.ndarray) -> np.ndarray:
+    """x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2"""
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def relu2(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0) ** 2
+
+
+ACTIVATIONS = {"swiglu": silu, "geglu": tanh_gelu, "gelu": tanh_gelu, "relu_squared": relu2}
+
+
+def activated(a: Arguments, name: str, n: int) -> np.ndarray:
+    """activation(gate) * up, or activation(gate) where there is no up"""
+    result = ACTIVATIONS[name](a.floats("gate", n, a.columns).astype(np.float64))
+    return (result * a.floats("up", n, a.columns) if a.up else result).astype(F32)
+
+
+def register_activation(name: str) -> None:
+    def whole(a: Arguments) -> Iterator[Written]:
+        expected = activated(a, name, a.n)
+        # a gate below -88 leaves a trace in the kernel, whose e^x never overflows
+        yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6) + 1e-30)
+
+    def quantized(a: Arguments) -> Iterator[Written]:
+        return codes_of(a, activated(a, name, 1), steps=1)
+
+    TWINS[name], TWINS[f"{name}_quantize"] = whole, quantized
+
+
+for activation in ACTIVATIONS:
+    register_activation(activation)
 
 
 # --- quantized activations, and products with them --------------------------------------------------------------------
@@ -97,8 +206,9 @@ def rms_norm_quantize(a: Arguments) -> Iterator[Written]:
 
 
 @twin
-def swiglu_quantize(a: Arguments) -> Iterator[Written]:
-    return codes_of(a, gated(a, 1), steps=1)
+def layer_norm_quantize(a: Arguments) -> Iterator[Written]:
+    for thread in range(a.threads):
+        yield from codes_of(a, centered(a, 1), steps=1, offset=thread * a.copy_bytes)
 
 
 def codes_of(a: Arguments, x: np.ndarray, steps: int = 0, offset: int = 0) -> Iterator[Written]:
@@ -213,31 +323,38 @@ def page_of(a: Arguments, row: int, index: int, heads: int) -> tuple[np.ndarray,
 
 @twin
 def attend_many(a: Arguments) -> Iterator[Written]:
-    """out = softmax(scale * q K^T) V over the keys up to the row's position, for every row and head."""
+    """out = softmax(scores) V over the keys that the row sees, for every row and head."""
     out = a.floats("out", a.n, a.heads, a.v_size)
     for row in range(a.n):
         scores, values = scored(a, row)
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        expected = (weights @ values / weights.sum(axis=-1, keepdims=True)).reshape(a.heads, a.v_size)
+        sink = sinks(a).reshape(*scores.shape[:2], 1)
+        top = np.maximum(scores.max(axis=-1, keepdims=True), sink)
+        weights = np.exp(scores - top)
+        total = weights.sum(axis=-1, keepdims=True) + np.exp(sink - top)
+        expected = (weights @ values / total).reshape(a.heads, a.v_size)
         yield Written(f"out of row {row}", out[row], expected, near(expected, 2e-5))
 
 
 @twin
 def attend_one(a: Arguments) -> Iterator[Written]:
-    """Per head and run of 256 keys: maximum of the scores, sum of the weights e^(score - maximum), weighted values."""
+    """Per head and run of 256 keys: maximum of the scores, sum of the weights e^(score - maximum), weighted values.
+
+    A run that is all before the window has the maximum of nothing, and no weights.
+    """
     scores, values = scored(a, 0)
     expected = []
     for first in range(0, scores.shape[-1], RUN * PAGE):
         run = scores[..., first : first + RUN * PAGE]
         top = run.max(axis=-1, keepdims=True)
-        weights = np.exp(run - top)
+        weights = np.exp(run - np.maximum(top, -1e300))
         total = weights.sum(axis=-1, keepdims=True)
         expected.append(np.concatenate((top, total, weights @ values[..., first : first + RUN * PAGE, :]), axis=-1))
     parts = np.stack(expected, axis=2).reshape(a.heads, len(expected), 2 + a.v_size)
     memory = a.floats("parts", *parts.shape)
     top, weighted = slice(0, 1), slice(1, None)
     # a score's error counts as it is, not as a fraction: it becomes one of the weight
-    yield Written("maxima", memory[..., top], parts[..., top], 1e-5 + near(parts[..., top]))
+    allowed = 1e-5 + near(np.where(np.isinf(parts[..., top]), 0, parts[..., top]))
+    yield Written("maxima", memory[..., top], parts[..., top], allowed)
     yield Written("sums and values", memory[..., weighted], parts[..., weighted], near(parts[..., weighted], 2e-5))
 
 
@@ -246,19 +363,39 @@ def merge_runs(a: Arguments) -> Iterator[Written]:
     """out = what all runs of a head come to when scaled to their common maximum."""
     runs = int(a.array("positions", np.int64, 1)[0]) // (RUN * PAGE) + 1
     top, total, values = np.split(a.floats("parts", a.heads, runs, 2 + a.v_size), (1, 2), axis=-1)
-    factors = np.exp(top - top.max(axis=1, keepdims=True))
-    expected = (values * factors).sum(axis=1) / (total * factors).sum(axis=1)
+    sink = sinks(a).reshape(a.heads, 1, 1)
+    highest = np.maximum(top.max(axis=1, keepdims=True), sink)
+    factors = np.exp(top - highest)
+    expected = (values * factors).sum(axis=1) / ((total * factors).sum(axis=1) + np.exp(sink - highest)[:, 0])
     yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6))
 
 
+def sinks(a: Arguments) -> np.ndarray:
+    """A score for each head, minus infinity where there are none."""
+    return a.floats("sinks", a.heads).astype(np.float64) if a.sinks else np.full(a.heads, -np.inf)
+
+
 def scored(a: Arguments, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores [kv_heads, heads / kv_heads, t] of a row with the t keys it sees; their values [kv_heads, t, v_size]."""
-    t = int(a.array("positions", np.int64, a.n)[row]) + 1
+    """Scores [kv_heads, heads / kv_heads, t] of a row with the keys up to it, and their values [kv_heads, t, v_size].
+
+    Minus infinity for a key before the row's window.
+    """
+    position = int(a.array("positions", np.int64, a.n)[row])
+    t = position + 1
     pages = [page_of(a, row, index, a.kv_heads) for index in range(-(-t // PAGE))]
     k = np.concatenate([k for k, _ in pages], axis=-1)[..., :t].astype(np.float64)
     v = np.concatenate([v for _, v in pages], axis=1)[:, :t].astype(np.float64)
     q = a.floats("q", a.n, a.kv_heads, a.heads // a.kv_heads, a.k_size)[row]
-    return a.scale * (q @ k), v
+    scores = a.scale * (q @ k)
+    if a.softcap:
+        scores = a.softcap * np.tanh(scores / a.softcap)
+    if a.slopes:
+        slopes = a.floats("slopes", a.kv_heads, a.heads // a.kv_heads, 1)
+        scores = scores - slopes * (position - np.arange(t))
+    if a.window:
+        begin = position - a.window + 1 if a.window > 0 else position // -a.window * -a.window
+        scores[..., : max(0, begin)] = -np.inf
+    return scores, v
 
 
 # --- the check --------------------------------------------------------------------------------------------------------

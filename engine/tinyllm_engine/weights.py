@@ -14,103 +14,162 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinyllm_engine.architectures import Architecture
 from tinyllm_engine.config import ModelConfig
+from tinyllm_engine.facts import Architecture
 from tinyllm_engine.kv_cache import LayerShape
-from tinyllm_engine.parts.attention import Attention, read_attention
+from tinyllm_engine.parts.attention import Attention, Projection, read_attention, read_projection
 from tinyllm_engine.parts.base import Linear, Norm, Tensors
 from tinyllm_engine.parts.feed_forward import FeedForward, read_feed_forward
+from tinyllm_engine.parts.rotation import Rotations, read_rotations
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.tensor import TensorView
 
-Mixer = Attention
+Mixer = Attention | Projection
 FeedForwardPart = FeedForward
 NOTHING_CACHED = LayerShape(0, 0, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One block (`blk.N`): x += mixers(attn_norm(x)); x += feed_forward(ffn_norm(x)).
+    """One block (`blk.N`): x += attn_post_norm(mixers(attn_norm(x))); x += ffn_post_norm(feed_forward(ffn_norm(x))).
 
-    mixers: what they come to is added up; none, and no norm for it, in a block that only has a feed-forward network
+    Each norm may be missing. A scale of what is added to x is in the last matrix, by `scaled`, which every part has.
+
+    mixers: what they come to is added up; none in a block that only has a feed-forward network
+    parallel: the network reads the same x as the mixers, by its own norm or, without one, what they read
     """
 
     attn_norm: Norm | None
     mixers: tuple[Mixer, ...]
+    attn_post_norm: Norm | None
     ffn_norm: Norm | None
     feed_forward: FeedForwardPart | None
+    ffn_post_norm: Norm | None
+    parallel: bool = False
 
     @property
     def cached(self) -> LayerShape:
         """The rows of K and V that the block keeps of a token."""
-        return next((mixer.cached for mixer in self.mixers), NOTHING_CACHED)
+        return next((mixer.cached for mixer in self.mixers if isinstance(mixer, Attention)), NOTHING_CACHED)
 
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Everything the forward pass multiplies with, and how rows rotate (`ropes`: all that some layer has)."""
+    """Everything the forward pass multiplies with.
+
+    embedding_scale: of a token's embedding; position_embd: what is added to it, [embedding_length, positions];
+        embedding_norm: of the sum
+    final_softcap: logits become cap * tanh(logit / cap); 0: they stay
+    ropes: all the ways in which some layer's heads rotate
+    """
 
     token_embd: TensorView
+    embedding_scale: float
+    position_embd: TensorView | None
+    embedding_norm: Norm | None
     layers: list[Layer]
     output_norm: Norm
     output: Linear
+    final_softcap: float
     ropes: tuple[Rope, ...]
 
 
 def read_weights(tensors: Tensors, facts: Architecture, config: ModelConfig) -> Weights:
     """The weights by role. ModelError names tensor, expected and found shape."""
     embedding = config.embedding_length
-    token_embd = tensors.view("token_embd.weight")
+    # some files have the matrix once, under either name
+    only_output = "output.weight" in tensors and "token_embd.weight" not in tensors
+    token_embd = tensors.view("output.weight" if only_output else "token_embd.weight")
     if len(token_embd.dims) != 2 or token_embd.dims[0] != embedding:
         raise tensors.wrong_shape(token_embd, [embedding, "vocabulary"])
-    rope = _rope(tensors, facts, config)
-    layers = [_layer(tensors, facts, config, block, rope) for block in range(config.block_count)]
-    if "output.weight" in tensors:
-        output = tensors.linear("output", embedding, token_embd.rows)
-    else:
-        output = Linear(token_embd)  # tied
+    rotations = read_rotations(tensors, facts, config)
+    softcap = config.keys.number("final_logit_softcapping") if facts.final_softcap is not None else 0.0
     return Weights(
         token_embd=token_embd,
-        layers=layers,
-        output_norm=tensors.norm("output_norm", embedding, _epsilon(config)),
-        output=output,
-        ropes=(rope,),
+        embedding_scale=facts.embedding_scale(config),
+        position_embd=_positions(tensors, facts, config),
+        embedding_norm=_norm(tensors, facts, config, "token_embd_norm") if facts.embedding_norm else None,
+        layers=[_layer(tensors, facts, config, block, rotations) for block in range(config.block_count)],
+        output_norm=_norm(tensors, facts, config, "output_norm"),
+        output=_output(tensors, token_embd).scaled(facts.logit_scale(config)),
+        final_softcap=facts.final_softcap or 0.0 if softcap is None else softcap,
+        ropes=rotations.all if rotations is not None else (),
     )
 
 
-def _epsilon(config: ModelConfig) -> float:
-    return config.norm_rms_epsilon or 1e-5
+def _norm(tensors: Tensors, facts: Architecture, config: ModelConfig, name: str) -> Norm:
+    """A norm of whole rows."""
+    length, epsilon = config.embedding_length, config.epsilon(facts.norm)
+    return tensors.norm(name, length, facts.norm, epsilon, facts.norm_weights)
 
 
-def _rope(tensors: Tensors, facts: Architecture, config: ModelConfig) -> Rope:
-    factors = tensors.view("rope_freqs.weight").dequantize().reshape(-1) if "rope_freqs.weight" in tensors else None
-    return Rope(config.rope, facts.rope_interleaved, factors)
+def _output(tensors: Tensors, token_embd: TensorView) -> Linear:
+    """A file without a matrix for it uses the embedding."""
+    embedding, vocabulary = token_embd.dims
+    return tensors.linear("output", embedding, vocabulary, tied=token_embd)
 
 
-def _layer(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int, rope: Rope | None) -> Layer:
-    mixers = _mixers(tensors, facts, config, block, rope)
+def _positions(tensors: Tensors, facts: Architecture, config: ModelConfig) -> TensorView | None:
+    """Learned positions, where the file has them."""
+    if not facts.positions or "position_embd.weight" not in tensors:
+        return None
+    table = tensors.view("position_embd.weight")
+    if table.dims != (config.embedding_length, config.context_length):
+        raise tensors.wrong_shape(table, [config.embedding_length, config.context_length])
+    return table
+
+
+def _layer(
+    tensors: Tensors, facts: Architecture, config: ModelConfig, block: int, rotations: Rotations | None
+) -> Layer:
+    mixers = _mixers(tensors, facts, config, block, rotations)
     feed_forward = _feed_forward(tensors, facts, config, block)
+    names = facts.norms
 
-    def norm(name: str) -> Norm:
-        return tensors.norm(f"blk.{block}.{name}", config.embedding_length, _epsilon(config))
+    def norm(name: str, wanted: bool) -> Norm | None:
+        """The first that the file has of the names, which stand between bars."""
+        if not wanted or not name:
+            return None
+        *others, last = (f"blk.{block}.{one}" for one in name.split("|"))
+        found = next((one for one in others if f"{one}.weight" in tensors), last)
+        return _norm(tensors, facts, config, found)
 
+    parallel = _is_parallel(tensors, facts, config, block)
+    shared = parallel and facts.parallel == "without_ffn_norm"
     return Layer(
-        attn_norm=norm("attn_norm") if mixers else None,
+        attn_norm=norm(names.before, bool(mixers)),
         mixers=mixers,
-        ffn_norm=norm("ffn_norm") if feed_forward is not None else None,
+        attn_post_norm=norm(names.after, bool(mixers)),
+        ffn_norm=norm("" if shared else names.ffn_before, feed_forward is not None),
         feed_forward=feed_forward,
+        ffn_post_norm=norm(names.ffn_after, feed_forward is not None),
+        parallel=parallel,
     )
+
+
+def _is_parallel(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> bool:
+    match facts.parallel:
+        case "without_ffn_norm":
+            return f"blk.{block}.ffn_norm.weight" not in tensors
+        case "use_parallel_residual":
+            return config.keys.flag("use_parallel_residual", True)
+        case kind:
+            return kind == "always"
 
 
 def _mixers(
-    tensors: Tensors, facts: Architecture, config: ModelConfig, block: int, rope: Rope | None
+    tensors: Tensors, facts: Architecture, config: ModelConfig, block: int, rotations: Rotations | None
 ) -> tuple[Mixer, ...]:
-    if not config.head_count[block] and not config.head_count_kv[block]:
+    """What stands in the place of attention; nothing where a block has no heads."""
+    scale = facts.residual_scale(config)
+    if not config.head_count[block]:
         return ()
-    return (read_attention(tensors, facts, config, block, rope),)
+    if not config.head_count_kv[block]:
+        return (read_projection(tensors, config, block).scaled(scale),)
+    return (read_attention(tensors, facts, config, block, rotations).scaled(scale),)
 
 
 def _feed_forward(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> FeedForwardPart | None:
     if not config.feed_forward_length[block]:
         return None
-    return read_feed_forward(tensors, facts, config, block)
+    return read_feed_forward(tensors, facts, config, block).scaled(facts.residual_scale(config))

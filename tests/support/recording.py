@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.kv_cache import KVCache, LayerShape, PageTable
+from tinyllm_engine.parts.base import Norm
 from tinyllm_engine.program import Buffer, Program
 from tinyllm_engine.quants import QUANT_TYPES, QuantType
 from tinyllm_engine.recorder import Recorder, State
@@ -32,6 +33,12 @@ def random_tensor(kind: QuantType, columns: int, rows: int, seed: int = 3) -> Te
         if kind.layout[name].base == np.dtype("<f2"):
             fields[name] = random.normal(0, 0.05, fields[name].shape)
     return TensorView(f"random.{kind.name}", (columns, rows), kind, blocks.reshape(-1))
+
+
+def random_norm(kind: str, columns: int, seed: int = 4) -> Norm:
+    random = np.random.default_rng(seed)
+    weight, bias = random.normal(1, 0.3, columns).astype(np.float32), random.normal(0, 0.3, columns).astype(np.float32)
+    return Norm(kind, weight, bias, 1e-5)
 
 
 class Recording:

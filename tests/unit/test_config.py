@@ -33,9 +33,7 @@ def test_defaults():
     c = config(attention__head_count_kv=None)
     assert c.head_count_kv == c.head_count
     assert (c.key_length, c.value_length) == (16, 16)
-    assert (c.expert_count, c.expert_used_count, c.sliding_window) == (0, 0, 0)
-    assert (c.attn_logit_softcapping, c.final_logit_softcapping, c.attention_scale) == (None, None, None)
-    assert (c.embedding_scale, c.residual_scale, c.logit_scale) == (None, None, None)
+    assert (c.expert_count, c.expert_used_count, c.sliding_window) == (0, 0, None)
     r = c.rope
     assert (r.dimension_count, r.freq_base, r.scaling_type, r.scaling_factor) == (16, 10000.0, "linear", 1.0)
     assert (r.original_context_length, r.attn_factor, r.ext_factor, r.beta_fast, r.beta_slow) == (256, 1, 0, 32, 1)
@@ -55,21 +53,12 @@ def test_every_other_key():
         expert_count=8,
         expert_used_count=2,
         attention__sliding_window=128,
-        attn_logit_softcapping=50.0,
-        final_logit_softcapping=30.0,
-        embedding_scale=12.0,
-        residual_scale=0.22,
-        attention__scale=0.015625,
-        logit_scale=8,
     )
     assert (c.key_length, c.value_length, c.norm_epsilon) == (24, 8, 1e-6)
     r = c.rope
     assert (r.dimension_count, r.freq_base, r.scaling_type, r.scaling_factor) == (12, 5e5, "yarn", 4.0)
     assert (r.original_context_length, r.attn_factor, r.ext_factor) == (64, 0.5, 1.0)
     assert (c.expert_count, c.expert_used_count, c.sliding_window) == (8, 2, 128)
-    assert (c.attn_logit_softcapping, c.final_logit_softcapping) == (50.0, 30.0)
-    assert (c.embedding_scale, c.residual_scale, c.attention_scale, c.logit_scale) == (12.0, 0.22, 0.015625, 8.0)
-    assert type(c.logit_scale) is float
 
 
 def test_numbers_per_block():
@@ -103,9 +92,43 @@ def test_scaling_factor(changes, factor):
     assert config(**changes).rope.scaling_factor == factor
 
 
-def test_zero_means_off_for_scales_and_windows():
-    c = config(attn_logit_softcapping=0.0, logit_scale=0.0, attention__sliding_window=0)
-    assert (c.attn_logit_softcapping, c.logit_scale, c.sliding_window) == (None, None, 0)
+def test_keys_of_some_families_are_read_when_they_are_asked_for():
+    keys = config(
+        logit_scale=8,
+        final_logit_softcapping=0.0,
+        residual_scale=float("inf"),
+        attention__sliding_window_pattern=np.array([True, False]),
+        rope__dimension_sections=np.array([8, 8, 0, 0], np.int32),
+        use_parallel_residual=False,
+    ).keys
+    assert keys.scale("logit_scale") == 8.0
+    assert type(keys.scale("logit_scale")) is float
+    assert keys.scale("final_logit_softcapping") is None  # 0 means off
+    assert keys.scale("embedding_scale") is None
+    assert keys.integers("attention.sliding_window_pattern", 1) == (1, 0)
+    assert keys.integers("rope.dimension_sections", 64) == (8, 8, 0, 0)
+    assert keys.integers("logit_scale", 9) is None  # no array
+    assert not keys.flag("use_parallel_residual", True)
+    assert keys.flag("swin_norm", True)
+    for wrong in (
+        lambda: keys.scale("residual_scale"),
+        lambda: keys.integers("rope.dimension_sections", 7),
+        lambda: keys.flag("logit_scale", True),
+        lambda: keys.numbers("llama.logit_scales", 2),
+    ):
+        with pytest.raises(ModelError, match=r"'llama\.[a-z_.]+': expected "):
+            wrong()
+
+
+def test_layers_of_multi_token_prediction_are_not_counted():
+    c = config(
+        block_count=3,
+        nextn_predict_layers=1,
+        attention__head_count=np.array([4, 2, 1], np.uint32),
+        attention__head_count_kv=np.array([2, 2, 1], np.uint32),
+        feed_forward_length=96,
+    )
+    assert (c.block_count, c.head_count, c.head_count_kv, c.feed_forward_length) == (2, (4, 2), (2, 2), (96, 96))
 
 
 def test_yarn_keys_that_only_grok_reads_change_nothing():
@@ -179,8 +202,9 @@ def test_a_missing_key_is_named(name):
         ("expert_count", 1 << 20, "found 1048576"),
         ("expert_used_count", 1, "expected 0, as there are no experts, found 1"),
         ("attention.sliding_window", -1, "found -1"),
-        ("attn_logit_softcapping", float("inf"), "expected a finite number, found inf"),
-        ("logit_scale", -2.0, "expected a number of 0 or more, found -2.0"),
+        ("rope.scaling.attn_factor", float("inf"), "expected a finite number, found inf"),
+        ("rope.scaling.factor", -2.0, "expected a number of 0 or more, found -2.0"),
+        ("nextn_predict_layers", 2, "expected an integer from 0 to 1, found 2"),
         ("vocab_size", 0, "found 0"),
     ],
 )

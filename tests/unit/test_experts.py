@@ -101,7 +101,7 @@ def through_experts(kinds, x, threads=1, fuse=False, weighted_inputs=False):
         choice = p.route(scores, routing)
         xs = p.to_experts(xb, choice, (gate, up), weighted_inputs)
         hidden, ups = (p.expert_matmul(name, s, xs, choice) for name, s in (("gate", gate), ("up", up)))
-        p.swiglu(hidden, ups)
+        p.activate(hidden, ups, "silu")
         p.from_experts(out, p.expert_matmul("y", down, hidden, choice), choice, not weighted_inputs)
         r.check(fuse)
         return out.array[:rows].copy()

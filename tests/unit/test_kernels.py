@@ -2,13 +2,15 @@
 
 import numpy as np
 import pytest
-from support.recording import TYPES, random_tensor, recording
+from support.recording import TYPES, random_norm, random_tensor, recording
 from tinyllm_engine.config import RopeConfig
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.jit import Kernel
 from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec, norm, quantize, rope
 from tinyllm_engine.kv_cache import LayerShape
+from tinyllm_engine.parts.attention import Scoring, Temperature
 from tinyllm_engine.parts.base import Linear
+from tinyllm_engine.parts.feed_forward import XIELU
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.twin import TWINS, Written, array_at, split_name
 from tinyllm_engine.twins import KernelMismatchError, check
@@ -116,21 +118,70 @@ def test_embeddings(type_name):
 # --- rows of activations ----------------------------------------------------------------------------------------------
 
 
+ROWS = [(1, 32), (1, 576), (2, 1056), (9, 96)]  # rows, columns
+
+
 @pytest.mark.parametrize("threads", THREADS)
-@pytest.mark.parametrize(("rows", "columns"), [(1, 32), (1, 576), (2, 1056), (9, 96)])
+@pytest.mark.parametrize(("rows", "columns"), ROWS)
 def test_norms_and_activations(rows, columns, threads):
-    weight = np.random.default_rng(4).normal(1, 0.3, columns).astype(np.float32)
     matrix = random_tensor(TYPES["Q8_0"], columns, 32)
     for fuse in (False, True):
         with recording(rows, threads) as r:
-            x, y, gate, up = (r.filled(name, columns, scale=3) for name in ("x", "y", "gate", "up"))
-            out = r.filled("out", 32)
-            r.recorder.rms_norm(y, x, weight, 1e-5)
-            r.recorder.matmul(out, Linear(matrix), y)
-            r.recorder.swiglu(gate, up)
-            r.recorder.matmul(out, Linear(matrix), gate)
+            x, y, out = r.filled("x", columns, scale=3), r.filled("y", columns), r.filled("out", 32)
+            x.array[:] += 2  # a mean that is not 0
+            for kind in ("rms", "layer"):
+                r.recorder.norm(y, x, random_norm(kind, columns))
+                r.recorder.matmul(out, Linear(matrix), y)
+            for activation, gated in (("silu", True), ("gelu", True), ("gelu", False), ("relu2", False)):
+                gate = r.filled(f"{activation} {gated}", columns, scale=3)
+                r.recorder.activate(gate, x if gated else None, activation)
+                r.recorder.matmul(out, Linear(matrix), gate)
             r.recorder.add(x, y)
             r.check(fuse)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("rows", "columns"), ROWS)
+def test_changes_in_place(rows, columns, threads):
+    divisor = np.random.default_rng(4).normal(1, 0.1, columns).astype(np.float32)
+    with recording(rows, threads) as r:
+        r.set_rows(rows, position=60)
+        x = r.filled("x", columns, scale=3)
+        r.recorder.scale(x, 0.7)
+        r.recorder.clamp(x, 2.5)
+        r.recorder.divide(x, divisor)
+        r.recorder.temperature(x, Temperature(scale=0.1, period=32))
+        r.recorder.activate(x, None, XIELU(alpha_n=0.6, alpha_p=0.8, beta=0.5, epsilon=-1e-6))
+        r.check()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_softcap(rows, threads):
+    """Of logits, of which there may be any number; what is not finite stays so that it is found."""
+    with recording(rows, threads) as r:
+        for columns in (7, 101, 1000):
+            x = r.filled(f"x{columns}", columns, scale=60)
+            r.recorder.softcap(x, 30.0)
+            r.check()
+            assert np.abs(x.array[:rows]).max() <= 30
+            x.array[0, :3] = np.nan, np.inf, -np.inf
+            with np.errstate(invalid="ignore"):
+                r.recorder.softcap(x, 30.0)
+                r.team.run(r.program().freeze())
+            assert np.isnan(x.array[0, :3]).all()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+@pytest.mark.parametrize(("heads", "size"), [(3, 64), (2, 80), (5, 8)])
+def test_norms_of_heads(heads, size, kind, threads):
+    for rows in (1, 5):
+        with recording(rows, threads) as r:
+            x = r.filled("x", heads * size, scale=3)
+            r.recorder.norm_heads(x, heads, random_norm(kind, size))
+            r.recorder.norm_heads(x, heads, random_norm(kind, size * heads))
+            r.check()
 
 
 def test_rows_of_extremes():
@@ -143,9 +194,9 @@ def test_rows_of_extremes():
         gate.array[2], up.array[2] = 1e9, 1e9
         gate.array[3] = -200
         gate.array[4, ::2] = 90
-        r.recorder.swiglu(gate, up)
+        r.recorder.activate(gate, up, "silu")
         r.recorder.matmul(out, Linear(random_tensor(TYPES["Q8_0"], 64, 32)), gate)
-        r.recorder.rms_norm(up, gate, np.ones(64, np.float32), 1e-5)
+        r.recorder.norm(up, gate, random_norm("rms", 64))
         r.check()
         assert np.isfinite(out.array).all()
 
@@ -159,7 +210,7 @@ def test_what_is_not_finite_stays_so(rows, bad, normed):
         x, y, out = r.filled("x", 64), r.filled("y", 64), r.filled("out", 32)
         x.array[0, 37] = bad
         if normed:
-            r.recorder.rms_norm(y, x, np.ones(64, np.float32), 1e-5)
+            r.recorder.norm(y, x, random_norm("rms", 64))
         r.recorder.matmul(out, Linear(random_tensor(TYPES["Q4_0"], 64, 32)), y if normed else x)
         program = r.program(fuse=True)
         r.team.run(program.freeze())
@@ -201,7 +252,7 @@ def test_rope(heads, size, pairs, interleaved, threads):
 CONTEXT = 1001
 EDGES = (0, 1, 62, 63, 64, 65, 255, 256, 257, 511, 512, 1000)  # of pages of 64 keys, of runs of 256
 # (heads, heads of K and V, size of K, size of V): groups of 1, 2, 3, 4 and 8
-HEADS = [(3, 3, 64, 64), (4, 2, 80, 80), (9, 3, 64, 64), (4, 1, 96, 96), (8, 1, 128, 64)]
+HEADS = [(3, 3, 64, 64), (4, 2, 80, 80), (9, 3, 64, 64), (4, 1, 96, 96), (8, 1, 128, 64), (2, 1, 40, 24), (3, 3, 8, 8)]
 ELEMENTS = {"f32": np.float32, "f16": np.float16}
 
 
@@ -257,7 +308,7 @@ def test_append(kv_type, rows, threads, position):
             assert np.array_equal(memory, expected, equal_nan=True)
 
 
-def attended(rows, threads, heads, kv_type, positions):
+def attended(rows, threads, heads, kv_type, positions, **scoring):
     """float32 [len(positions), heads * v_size]: rows at these increasing positions, so many in a batch, checked."""
     q_heads, kv_heads, k_size, v_size = heads
     random = np.random.default_rng(8)
@@ -268,7 +319,7 @@ def attended(rows, threads, heads, kv_type, positions):
         take_pages(r)
         fill_cache(r, k[: max(positions) + 1], v[: max(positions) + 1])
         q, out = r.filled("q", q_heads * k_size), r.filled("out", q_heads * v_size)
-        r.recorder.attention(out, q, 0, q_heads, scale=k_size**-0.5)
+        r.recorder.attention(out, q, 0, q_heads, Scoring(k_size**-0.5, **scoring))
         program = r.program()
         for first in range(0, len(positions), rows):
             batch = list(positions[first : first + rows])
@@ -286,6 +337,27 @@ def test_attention(kv_type, heads):
     expected = attended(1, 1, heads, kv_type, EDGES)
     for rows, threads in ((1, 3), (5, 1), (len(EDGES), 2), (len(EDGES), 4)):
         assert np.array_equal(attended(rows, threads, heads, kv_type, EDGES), expected), (rows, threads)
+
+
+SCORINGS = {
+    "no further than itself": {"window": 1},
+    "a window within a page": {"window": 40},
+    "a window over a run": {"window": 300},
+    "chunks": {"window": -100},
+    "bent": {"softcap": 2.0},
+    "falling": {"slopes": np.array([0.5, 0.1, 0.02, 0.0], np.float32)},
+    "a sink": {"sinks": np.array([-30, 0, 3, 1e4], np.float32)},
+}
+SCORINGS["all of it"] = SCORINGS["a window over a run"] | SCORINGS["bent"] | SCORINGS["falling"] | SCORINGS["a sink"]
+
+
+@pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
+@pytest.mark.parametrize("heads", [(4, 4, 16, 16), (4, 2, 80, 40)], ids=["one each", "shared"])
+def test_ways_of_scoring(heads, scoring):
+    positions = (*EDGES[:9], *range(300, 312), 1000)
+    expected = attended(1, 1, heads, "f32", positions, **scoring)
+    for rows, threads in ((1, 3), (5, 2), (len(positions), 3)):
+        assert np.array_equal(attended(rows, threads, heads, "f32", positions, **scoring), expected), (rows, threads)
 
 
 def test_attention_of_a_long_batch():
@@ -307,7 +379,7 @@ def test_attention_of_two_sequences_in_a_batch():
             r.pages.table[:2] = table
             fill_cache(r, keys, values)
         q, out = r.filled("q", size), r.filled("out", size)
-        r.recorder.attention(out, q, 0, 4, scale=0.125)
+        r.recorder.attention(out, q, 0, 4, Scoring(0.125))
         r.state.tables[:] = [tables[0].ctypes.data] * 3 + [tables[1].ctypes.data] * 5
         r.state.positions[:] = [5, 6, 7, 62, 63, 64, 65, 66]
         r.check()
@@ -325,7 +397,7 @@ def test_a_wrong_kernel_is_found(monkeypatch):
     monkeypatch.setitem(TWINS, "add_rows", wrong_add)
     with recording(4, 1) as r:
         x, y = r.filled("x", 32), r.filled("y", 32)
-        r.recorder.rms_norm(y, x, np.ones(32, np.float32), 1e-5)
+        r.recorder.norm(y, x, random_norm("rms", 32))
         r.recorder.add(x, y)
         with pytest.raises(
             KernelMismatchError,

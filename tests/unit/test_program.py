@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.golden import GOLDEN, toy_tokens, write_toy_model
-from support.recording import TYPES, random_tensor, recording
+from support.recording import TYPES, random_norm, random_tensor, recording
 from tinyllm_engine.jit import Kernel, layout
 from tinyllm_engine.kernels import elementwise
 from tinyllm_engine.model import Model
@@ -179,12 +179,13 @@ def test_two_products_are_not_added_by_one_kernel():
         assert kinds(r.program(fuse=True)) == ["matmul", "matmul"]
 
 
-def test_a_norm_makes_codes_for_every_thread_and_all_its_readers():
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_a_norm_makes_codes_for_every_thread_and_all_its_readers(kind):
     with recording(1, 3) as r:
         x, y = r.filled("x", 64), r.filled("y", 64)
         outs = [r.filled("out", 32), r.filled("out", 96)]
         for _ in range(2):
-            r.recorder.rms_norm(y, x, np.ones(64, np.float32), 1e-5)
+            r.recorder.norm(y, x, random_norm(kind, 64))
             for out in outs:
                 r.recorder.matmul(out, linear(out.array.shape[1], 64), y)
         program = r.program(fuse=True)
@@ -200,17 +201,18 @@ def test_a_norm_makes_codes_for_every_thread_and_all_its_readers():
 def test_a_norm_whose_floats_are_needed_stays():
     with recording(1, 2) as r:
         x, y, out = r.filled("x", 64), r.filled("y", 64), r.filled("out", 32)
-        r.recorder.rms_norm(y, x, np.ones(64, np.float32), 1e-5)
+        r.recorder.norm(y, x, random_norm("rms", 64))
         r.recorder.matmul(out, linear(32, 64), y)
         r.recorder.add(x, y)
-        assert kinds(r.program(fuse=True)) == ["rms_norm", "quantize", "matmul", "add"]
+        assert kinds(r.program(fuse=True)) == ["norm", "quantize", "matmul", "add"]
 
 
-def test_an_activation_makes_codes():
+@pytest.mark.parametrize(("activation", "gated"), [("silu", True), ("gelu", True), ("gelu", False), ("relu2", False)])
+def test_an_activation_makes_codes(activation, gated):
     with recording(1, 2) as r:
-        gate, up, out = r.filled("gate", 64), r.filled("up", 64), r.filled("out", 32)
-        r.recorder.swiglu(gate, up)
-        r.recorder.matmul(out, linear(32, 64), gate)
+        x, up, out = r.filled("x", 64), r.filled("up", 64), r.filled("out", 32)
+        r.recorder.activate(x, up if gated else None, activation)
+        r.recorder.matmul(out, linear(32, 64), x)
         assert kinds(r.program(fuse=True)) == ["activation", "matmul"]
 
 

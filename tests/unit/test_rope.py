@@ -22,6 +22,7 @@ def rope(**changes):
         "beta_fast": 32.0,
         "beta_slow": 1.0,
         "ext_factor": None,
+        "log_multiplier": 0.0,
     }
     return SimpleNamespace(**{**facts, **changes})
 

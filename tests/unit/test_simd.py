@@ -275,6 +275,17 @@ def test_keep_first():
     assert np.array_equal(out, np.where(np.arange(8) < counts, x, -np.inf))
 
 
+def test_where_positive():
+    @native
+    def chosen(source, yes, no, out):
+        s.store(out, s.where_positive(s.load_f32x8(source), s.load_f32x8(yes), s.load_f32x8(no)))
+
+    x, yes, no = floats(3, 8), floats(3, 8), floats(3, 8)
+    x[0, :4] = 0, -0.0, np.nan, np.inf
+    out = applied(chosen, np.zeros_like(x), x, yes, no)
+    assert np.array_equal(out, np.where(x > 0, yes, no))
+
+
 def test_halves_f32x8():
     @native
     def halves(source, out):

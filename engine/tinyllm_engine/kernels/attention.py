@@ -5,6 +5,9 @@ page), turned into weights relative to the page's own maximum, and the page's we
 (maximum, sum of weights, weighted values) of what it has seen; two such states are merged by scaling both to the common
 maximum. Pages are merged in order into a run of 256 keys, runs are merged in order into the result.
 
+A row sees the keys from its window's begin to itself. Scores may be bent to a limit, and fall with the distance of the
+key (ALiBi); a head may have a sink, one more score that takes its share of the weights and has no value.
+
 Decode splits (head of K and V, run) over the threads; prefill splits (16 batch rows, head of K and V) and skips what
 the causal mask hides. Both do the same operations in the same order for a query, so its result has the same bits
 whatever the number of threads and whatever batch it came in.
@@ -13,6 +16,7 @@ whatever the number of threads and whatever batch it came in.
 import numpy as np
 
 from tinyllm_engine.jit import inlined, kernel, layout, native, record
+from tinyllm_engine.kernels.elementwise import softcap8
 from tinyllm_engine.simd import (
     add,
     atomic_load_i32,
@@ -49,6 +53,10 @@ ATTEND = layout(
     "k_size",
     "v_size",
     "scale:f",
+    "window",  # keys that a row sees, itself included; 0: all; -n: those of its own chunk of n
+    "softcap:f",  # scores become softcap * tanh(score / softcap); 0: they stay
+    "slopes",  # float32 [heads]: what a score loses per key of distance, or 0
+    "sinks",  # float32 [heads], or 0
     "k_pages",  # page p, head h: [k_size][64]
     "v_pages",  # page p, head h: [64][v_size]
     "k_page_bytes",
@@ -178,16 +186,45 @@ def merge_state(state, top, total):
     return keep, take
 
 
+@inlined
+def window_begin(position, window):
+    """The first key that the row at `position` sees."""
+    if window < 0:
+        return position - position % -window
+    return max(0, position + 1 - window) if window > 0 else 0
+
+
 @native
-def softmax_page(scores, visible, state):
+def bend_page(scores, softcap, slope, distance):
+    """Limits a page's scores, and takes off what its keys' distances cost; `distance` is that of the page's first."""
+    if softcap != 0:
+        for key in range(0, PAGE, 8):
+            store(scores + 4 * key, softcap8(load_f32x8(scores + 4 * key), softcap))
+    if slope != 0:
+        for key in range(PAGE):
+            at = scores + 4 * key
+            store_f32(at, load_f32(at) - slope * np.float32(distance - key))
+
+
+@inlined
+def bend_scores(a, head, scores, distance):
+    if a.softcap != 0 or a.slopes != 0:
+        slope = load_f32(a.slopes + 4 * head) if a.slopes != 0 else np.float32(0.0)
+        bend_page(scores, a.softcap, slope, distance)
+
+
+@native
+def softmax_page(scores, hidden, visible, state):
     """Turns the scores of one query into weights and folds them into its state; returns merge_state's factors.
 
-    Keys from `visible` on get weight 0.
+    Keys before `hidden` and from `visible` on get weight 0.
     """
-    if visible <= 0:
+    if visible <= max(0, hidden):
         for key in range(0, PAGE, 8):
             store(scores + 4 * key, zero_f32x8())
         return np.float32(1.0), np.float32(0.0)
+    for key in range(hidden):
+        store_f32(scores + 4 * key, MINUS_INFINITY)
     tops = splat_f32x8(MINUS_INFINITY)
     for key in range(0, PAGE, 8):
         s = load_f32x8(scores + 4 * key)
@@ -258,7 +295,7 @@ def values8(weights, values, keys, size, i, load8, element_bytes, factors, out):
 @native
 def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, out, stride, ahead):
     """Adds a page's weighted values to 4 queries; f_t are their factors, their sums lie `stride` bytes apart."""
-    for i in range(0, size, 16):
+    for i in range(0, size // 16 * 16, 16):
         a0, a1, b0, b1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         c0, c1, d0, d1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         for key in range(keys):
@@ -282,12 +319,18 @@ def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, o
         merge_values(o + 2 * stride + 32, c1, f2[0], f2[1])
         merge_values(o + 3 * stride, d0, f3[0], f3[1])
         merge_values(o + 3 * stride + 32, d1, f3[0], f3[1])
+    if size % 16 != 0:
+        last = size - 8
+        values8(weights, values, keys, size, last, load8, element_bytes, f0, out)
+        values8(weights + 4 * PAGE, values, keys, size, last, load8, element_bytes, f1, out + stride)
+        values8(weights + 8 * PAGE, values, keys, size, last, load8, element_bytes, f2, out + 2 * stride)
+        values8(weights + 12 * PAGE, values, keys, size, last, load8, element_bytes, f3, out + 3 * stride)
 
 
 @native
 def values1(weights, values, keys, size, load8, element_bytes, factors, out, ahead):
     """The same for one query."""
-    for i in range(0, size, 16):
+    for i in range(0, size // 16 * 16, 16):
         a0, a1 = zero_f32x8(), zero_f32x8()
         for key in range(keys):
             at = values + (key * size + i) * element_bytes
@@ -296,6 +339,8 @@ def values1(weights, values, keys, size, load8, element_bytes, factors, out, ahe
             a0, a1 = fma(load8(at), w, a0), fma(load8(at + 8 * element_bytes), w, a1)
         merge_values(out + 4 * i, a0, factors[0], factors[1])
         merge_values(out + 4 * i + 32, a1, factors[0], factors[1])
+    if size % 16 != 0:
+        values8(weights, values, keys, size, size - 8, load8, element_bytes, factors, out)
 
 
 @native
@@ -318,8 +363,12 @@ def merge_run(total_state, total_sums, state, sums, size):
 
 
 @native
-def write_result(out, state, sums, size):
-    """out = weighted values / sum of weights"""
+def write_result(out, state, sums, size, sinks, head):
+    """out = weighted values / sum of weights, the sink's included"""
+    if sinks != 0:
+        keep, _ = merge_state(state, load_f32(sinks + 4 * head), np.float32(1.0))
+        for i in range(0, 4 * size, 32):
+            store(sums + i, mul(load_f32x8(sums + i), splat_f32x8(keep)))
     inverse = splat_f32x8(np.float32(1.0) / load_f32(state + 4))
     for i in range(0, 4 * size, 32):
         store(out + i, mul(load_f32x8(sums + i), inverse))
@@ -336,7 +385,8 @@ def attend_run(a, head, run, runs, position, memory, load8, element_bytes):
     part_bytes = 4 * (2 + a.v_size)
     scores, states = memory, memory + 16 * PAGE
     sums = states + 32
-    last_page = min(position // PAGE + 1, (run + 1) * RUN)
+    begin = window_begin(position, a.window)
+    first_page, last_page = max(run * RUN, begin // PAGE), min(position // PAGE + 1, (run + 1) * RUN)
     for first in range(0, group, 4):
         count = min(4, group - first)
         query = head * group + first
@@ -346,31 +396,37 @@ def attend_run(a, head, run, runs, position, memory, load8, element_bytes):
         q3 = q0 + 4 * a.k_size * min(3, count - 1)
         for t in range(4):
             clear_query(states + 8 * t, sums + 4 * t * a.v_size, a.v_size)
-        for index in range(run * RUN, last_page):
+        for index in range(first_page, last_page):
             page = load_i64(table + 8 * index)
             keys = a.k_pages + page * a.k_page_bytes + head * a.k_size * PAGE * element_bytes
             values = a.v_pages + page * a.v_page_bytes + head * a.v_size * PAGE * element_bytes
-            visible = min(PAGE, position + 1 - index * PAGE)
+            distance = position - index * PAGE
+            hidden, visible = begin - index * PAGE, min(PAGE, distance + 1)
             following = load_i64(table + 8 * min(index + 1, position // PAGE)) * a.k_page_bytes
             next_keys = a.k_pages + following + head * a.k_size * PAGE * element_bytes
             if count == 1:
                 scores1(q0, keys, a.k_size, a.scale, load8, element_bytes, scores, values)
-                factors = softmax_page(scores, visible, states)
+                bend_scores(a, query, scores, distance)
+                factors = softmax_page(scores, hidden, visible, states)
                 values1(scores, values, visible, a.v_size, load8, element_bytes, factors, sums, next_keys)
             elif count < 4:
                 scores3(q0, q1, q2, keys, a.k_size, a.scale, load8, element_bytes, scores, values)
-                f0 = softmax_page(scores, visible, states)
-                f1 = softmax_page(scores + 4 * PAGE, visible, states + 8)
-                f2 = softmax_page(scores + 8 * PAGE, visible, states + 16)
+                for t in range(count):
+                    bend_scores(a, query + t, scores + 4 * t * PAGE, distance)
+                f0 = softmax_page(scores, hidden, visible, states)
+                f1 = softmax_page(scores + 4 * PAGE, hidden, visible, states + 8)
+                f2 = softmax_page(scores + 8 * PAGE, hidden, visible, states + 16)
                 values3(
                     scores, values, visible, a.v_size, load8, element_bytes, f0, f1, f2, sums, 4 * a.v_size, next_keys
                 )
             else:
                 scores4(q0, q1, q2, q3, keys, a.k_size, a.scale, load8, element_bytes, scores, values)
-                f0 = softmax_page(scores, visible, states)
-                f1 = softmax_page(scores + 4 * PAGE, visible, states + 8)
-                f2 = softmax_page(scores + 8 * PAGE, visible, states + 16)
-                f3 = softmax_page(scores + 12 * PAGE, visible, states + 24)
+                for t in range(count):
+                    bend_scores(a, query + t, scores + 4 * t * PAGE, distance)
+                f0 = softmax_page(scores, hidden, visible, states)
+                f1 = softmax_page(scores + 4 * PAGE, hidden, visible, states + 8)
+                f2 = softmax_page(scores + 8 * PAGE, hidden, visible, states + 16)
+                f3 = softmax_page(scores + 12 * PAGE, hidden, visible, states + 24)
                 values4(
                     scores, values, visible, a.v_size, load8, element_bytes,
                     f0, f1, f2, f3, sums, 4 * a.v_size, next_keys,
@@ -408,7 +464,7 @@ def merge_runs(thread, threads, pointer):
         for run in range(runs):
             part = a.parts + (head * runs + run) * part_bytes
             merge_run(memory, memory + 32, part, part + 8, a.v_size)
-        write_result(a.out + 4 * head * a.v_size, memory, memory + 32, a.v_size)
+        write_result(a.out + 4 * head * a.v_size, memory, memory + 32, a.v_size, a.sinks, head)
 
 
 # --- prefill: many rows ------------------------------------------------------------------------------------------
@@ -433,9 +489,13 @@ def query_address(a, row, query, queries, head, group):
 
 
 @inlined
-def visible_keys(a, row, query, queries, group, first_key):
-    position = load_i64(a.positions + 8 * (row + min(query, queries - 1) // group))
-    return min(PAGE, position + 1 - first_key)
+def weigh(a, row, query, queries, head, first_key, scores, state):
+    """Scores of a tile's query with the keys of a page become weights; returns merge_state's factors."""
+    group, index = a.heads // a.kv_heads, min(query, queries - 1)
+    position = load_i64(a.positions + 8 * (row + index // group))
+    bend_scores(a, head * group + index % group, scores, position - first_key)
+    hidden = window_begin(position, a.window) - first_key
+    return softmax_page(scores, hidden, min(PAGE, position + 1 - first_key), state)
 
 
 @inlined
@@ -453,8 +513,9 @@ def attend_tile(a, row, rows, head, memory, load8, element_bytes):
     for query in range(padded):
         clear_query(totals + 8 * query, total_sums + 4 * query * a.v_size, a.v_size)
     table = load_i64(a.tables + 8 * row)
+    begin = window_begin(load_i64(a.positions + 8 * row), a.window)
     last = load_i64(a.positions + 8 * (row + rows - 1))
-    for index in range(last // PAGE + 1):
+    for index in range(begin // (PAGE * RUN) * RUN, last // PAGE + 1):
         if index % RUN == 0:
             for query in range(padded):
                 clear_query(states + 8 * query, sums + 4 * query * a.v_size, a.v_size)
@@ -464,8 +525,10 @@ def attend_tile(a, row, rows, head, memory, load8, element_bytes):
         stored = min(PAGE, last + 1 - first_key)
         unpack_page(keys, values, a.k_size, a.v_size, stored, load8, element_bytes, k_page, v_page)
         for query in range(0, queries, 4):
-            visible = visible_keys(a, row, query + 3, queries, group, first_key)
-            if visible <= 0:
+            earliest = load_i64(a.positions + 8 * (row + query // group))
+            latest = load_i64(a.positions + 8 * (row + min(query + 3, queries - 1) // group))
+            visible = min(PAGE, latest + 1 - first_key)
+            if visible <= 0 or window_begin(earliest, a.window) - first_key >= PAGE:
                 continue
             q0 = query_address(a, row, query, queries, head, group)
             q1 = query_address(a, row, query + 1, queries, head, group)
@@ -473,18 +536,19 @@ def attend_tile(a, row, rows, head, memory, load8, element_bytes):
             q3 = query_address(a, row, query + 3, queries, head, group)
             scores4(q0, q1, q2, q3, k_page, a.k_size, a.scale, load_f32x8, 4, scores, None)
             state, out = states + 8 * query, sums + 4 * query * a.v_size
-            f0 = softmax_page(scores, visible_keys(a, row, query, queries, group, first_key), state)
-            f1 = softmax_page(scores + 4 * PAGE, visible_keys(a, row, query + 1, queries, group, first_key), state + 8)
-            f2 = softmax_page(scores + 8 * PAGE, visible_keys(a, row, query + 2, queries, group, first_key), state + 16)
-            f3 = softmax_page(scores + 12 * PAGE, visible, state + 24)
+            f0 = weigh(a, row, query, queries, head, first_key, scores, state)
+            f1 = weigh(a, row, query + 1, queries, head, first_key, scores + 4 * PAGE, state + 8)
+            f2 = weigh(a, row, query + 2, queries, head, first_key, scores + 8 * PAGE, state + 16)
+            f3 = weigh(a, row, query + 3, queries, head, first_key, scores + 12 * PAGE, state + 24)
             values4(scores, v_page, visible, a.v_size, load_f32x8, 4, f0, f1, f2, f3, out, 4 * a.v_size, None)
         if index % RUN == RUN - 1 or index == last // PAGE:
             for query in range(queries):
                 at = 4 * query * a.v_size
                 merge_run(totals + 8 * query, total_sums + at, states + 8 * query, sums + at, a.v_size)
     for query in range(queries):
-        out = a.out + 4 * ((row + query // group) * a.heads + head * group + query % group) * a.v_size
-        write_result(out, totals + 8 * query, total_sums + 4 * query * a.v_size, a.v_size)
+        query_head = head * group + query % group
+        out = a.out + 4 * ((row + query // group) * a.heads + query_head) * a.v_size
+        write_result(out, totals + 8 * query, total_sums + 4 * query * a.v_size, a.v_size, a.sinks, query_head)
 
 
 @inlined

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ class Linear:
         return Linear(self.weight.rows_between(start, stop), bias, self.scale)
 
     def scaled(self, factor: float) -> Linear:
-        """The same with its result multiplied: a scale of a whole block costs nothing there."""
+        """The same with its result multiplied: there the scale of a whole block costs nothing."""
         if factor == 1.0:
             return self
         bias = None if self.bias is None else self.bias * np.float32(factor)
@@ -48,20 +48,33 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Norm:
-    """weight * x / sqrt(mean(x^2) + epsilon). weight: float32 [columns]"""
+    """What makes rows comparable before they are multiplied.
 
+    kind: "rms", weight * x / sqrt(mean(x^2) + epsilon), or "layer": as distances from the row's mean, and with a bias
+    weight: float32 [columns], or [heads * columns] where each head has its own; bias: the same, zero for "rms"
+    """
+
+    kind: str
     weight: np.ndarray
+    bias: np.ndarray
     epsilon: float
+
+
+def role_of(name: str) -> str:
+    """blk.3.attn_q.weight -> attn_q.weight; output.weight stays."""
+    return name.split(".", 2)[-1] if name.startswith("blk.") else name
 
 
 class Tensors:
     """The tensors of one file by name, each checked when it is asked for.
 
+    unused: those to be passed over, in any block ("attn_output.bias")
     ModelError names file, tensor, expected and found shape.
     """
 
-    def __init__(self, tensors: Mapping[str, TensorView], path: str):
-        self.tensors, self.path = tensors, path
+    def __init__(self, tensors: Mapping[str, TensorView], path: str, unused: Collection[str] = ()):
+        self.path = path
+        self.tensors = {name: view for name, view in tensors.items() if role_of(name) not in unused}
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
@@ -88,26 +101,50 @@ class Tensors:
         """The same, or None where the file has no such tensor."""
         return self.vector(name, length) if name in self else None
 
-    def norm(self, name: str, length: int, epsilon: float) -> Norm:
-        """`name`.weight as a norm of rows of this length."""
-        return Norm(self.vector(f"{name}.weight", length), epsilon)
+    def norm(self, name: str, length: int, kind: str, epsilon: float, weights: bool = True, heads: int = 1) -> Norm:
+        """`name`.weight (or `name` itself, as some files have it), with `name`.bias where a layer norm has one.
 
-    def linear(self, name: str, inputs: int, outputs: int, scale_bias: bool = False) -> Linear:
+        weights: whether the family has any; heads: so many weights of this length there may be instead of one
+        """
+        if not weights:
+            return Norm(kind, np.ones(length, np.float32), np.zeros(length, np.float32), epsilon)
+        stored = name if f"{name}.weight" not in self and name in self else f"{name}.weight"
+        if heads > 1 and stored in self and math.prod(self.view(stored).dims) == length * heads:
+            weight = np.ascontiguousarray(self.view(stored).dequantize().reshape(-1))
+        else:
+            weight = self.vector(stored, length)
+        bias = np.zeros(len(weight), np.float32)
+        if kind == "layer" and f"{name}.bias" in self:
+            bias = np.ascontiguousarray(self.view(f"{name}.bias").dequantize().reshape(-1))
+            if len(bias) != len(weight):
+                raise self.wrong_shape(self.view(f"{name}.bias"), [len(weight)])
+        return Norm(kind, weight, bias, epsilon)
+
+    def linear(
+        self,
+        name: str,
+        inputs: int,
+        outputs: int,
+        scaled: bool = True,
+        scale_bias: bool = False,
+        tied: TensorView | None = None,
+    ) -> Linear:
         """`name`.weight with its optional .bias and .scale.
 
-        A scale multiplies the product; with `scale_bias` it multiplies the bias too (as in feed-forward blocks).
+        A scale multiplies the product (if the family has it, `scaled`); with `scale_bias` it multiplies the bias too,
+        as in feed-forward networks. `tied` is the weight where the file has none of the name.
         """
-        weight = self.view(f"{name}.weight")
+        weight = tied if tied is not None and f"{name}.weight" not in self else self.view(f"{name}.weight")
         if weight.dims != (inputs, outputs):
             raise self.wrong_shape(weight, [inputs, outputs])
         bias = self.optional(f"{name}.bias", outputs)
-        scale = float(self.vector(f"{name}.scale", 1)[0]) if f"{name}.scale" in self else 1.0
+        scale = float(self.vector(f"{name}.scale", 1)[0]) if scaled and f"{name}.scale" in self else 1.0
         if bias is not None and scale_bias:
             bias = bias * np.float32(scale)
         return Linear(weight, bias, scale)
 
-    def stacked(self, name: str, inputs: int, outputs: Sequence[int]) -> list[Linear]:
-        """Matrices of these numbers of outputs that lie below one another in one tensor."""
-        whole = self.linear(name, inputs, sum(outputs))
+    def stacked(self, name: str, inputs: int, outputs: Sequence[int], **options: Any) -> list[Linear]:
+        """Matrices of these numbers of outputs that lie below one another in one tensor; options as of `linear`."""
+        whole = self.linear(name, inputs, sum(outputs), **options)
         ends = np.cumsum(outputs).tolist()
         return [whole.rows(end - count, end) for count, end in zip(outputs, ends, strict=True)]

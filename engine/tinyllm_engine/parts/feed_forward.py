@@ -2,29 +2,81 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
-from tinyllm_engine.architectures import Architecture
+import numpy as np
+
 from tinyllm_engine.config import ModelConfig
-from tinyllm_engine.parts.base import Linear, Tensors
+from tinyllm_engine.facts import Architecture
+from tinyllm_engine.parts.base import Linear, Norm, Tensors
+
+
+@dataclass(frozen=True)
+class XIELU:
+    """x > 0: alpha_p x^2 + beta x; else alpha_n (e^min(x, epsilon) - 1 - x) + beta x (arXiv:2411.13010)."""
+
+    alpha_n: float
+    alpha_p: float
+    beta: float
+    epsilon: float
 
 
 @dataclass(frozen=True, eq=False)
 class FeedForward:
-    """down(activation(gate(x)) * up(x)).
+    """down(activation(gate(x)) * up(x)), or down(activation(up(x))) without a gate.
 
     gate, up: [embedding_length -> feed_forward_length]; down: back again
+    activation: "silu", "gelu", "relu2" or an XIELU
+    divisor: float32 [feed_forward_length] of what is activated; None: there is none
+    sub_norm: of what `down` multiplies
     """
 
-    gate: Linear
+    gate: Linear | None
     up: Linear
     down: Linear
+    activation: str | XIELU
+    divisor: np.ndarray | None = None
+    sub_norm: Norm | None = None
+
+    def scaled(self, factor: float) -> FeedForward:
+        return replace(self, down=self.down.scaled(factor))
 
 
 def read_feed_forward(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> FeedForward:
-    blk, embedding, width = f"blk.{block}", config.embedding_length, config.feed_forward_length[block]
+    blk, embedding = f"blk.{block}", config.embedding_length
+    width = config.feed_forward_length[block] // (2 if facts.ffn_half else 1)
+
+    def linear(name: str, inputs: int, outputs: int) -> Linear:
+        return tensors.linear(f"{blk}.{name}", inputs, outputs, scaled=facts.ffn_scales, scale_bias=True)
+
+    gate: Linear | None = None
+    if facts.gate == "fused":
+        gate, up = tensors.stacked(f"{blk}.ffn_up", embedding, (width, width), scaled=facts.ffn_scales, scale_bias=True)
+    else:
+        up = linear("ffn_up", embedding, width)
+        gate = linear("ffn_gate", embedding, width) if facts.gate == "split" else None
+    sub_norm = None
+    if facts.sub_norms:
+        sub_norm = tensors.norm(f"{blk}.ffn_sub_norm", width, facts.norm, config.epsilon(facts.norm))
     return FeedForward(
-        gate=tensors.linear(f"{blk}.ffn_gate", embedding, width, scale_bias=True),
-        up=tensors.linear(f"{blk}.ffn_up", embedding, width, scale_bias=True),
-        down=tensors.linear(f"{blk}.ffn_down", width, embedding, scale_bias=True),
+        gate=gate,
+        up=up,
+        down=linear("ffn_down", width, embedding),
+        activation=_xielu(config, block) if facts.activation == "xielu" else facts.activation,
+        divisor=tensors.optional(f"{blk}.ffn.act.scales", width) if facts.act_scales else None,
+        sub_norm=sub_norm,
     )
+
+
+def _xielu(config: ModelConfig, block: int) -> XIELU:
+    """The file has what a softplus makes positive."""
+    alpha_n, alpha_p, beta, epsilon = (
+        config.keys.numbers(f"xielu.{name}", config.block_count)[block]
+        for name in ("alpha_n", "alpha_p", "beta", "eps")
+    )
+    return XIELU(beta + _softplus(alpha_n), _softplus(alpha_p), beta, epsilon)
+
+
+def _softplus(x: float) -> float:
+    return x if x > 20 else math.log1p(math.exp(x))

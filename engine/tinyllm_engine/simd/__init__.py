@@ -37,6 +37,7 @@ from tinyllm_engine.simd.arithmetic import (
     store_as_i8,
     sub,
     to_f32,
+    where_positive,
 )
 from tinyllm_engine.simd.atoms import (
     atomic_add,
@@ -249,6 +250,7 @@ __all__ = [
     "third_codes",
     "to_f32",
     "transpose_store",
+    "where_positive",
     "widen",
     "widen_add",
     "xor_byte",

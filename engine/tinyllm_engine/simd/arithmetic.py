@@ -194,6 +194,13 @@ def keep_first(builder, vector, count):
     return builder.select(inside, vector, ir.Constant(vector.type, [float("-inf")] * 8))
 
 
+@operation(F32X8, F32X8, F32X8, F32X8)
+def where_positive(builder, x, yes, no):
+    """The lanes of `yes` where x > 0; those of `no` elsewhere, also where x is not a number."""
+    zero = ir.Constant(x.type, [0.0] * 8)
+    return builder.select(builder.fcmp_ordered(">", x, zero), yes, no)
+
+
 @operation(types.float32, F32X8)
 def first_lane(builder, vector):
     return builder.extract_element(vector, I32(0))

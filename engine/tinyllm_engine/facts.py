@@ -1,0 +1,221 @@
+"""The facts of an architecture, as data, and the small rules among them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tinyllm_engine.config import ModelConfig
+
+Number = Callable[[ModelConfig], float]
+Choice = Callable[[ModelConfig, int, bool], bool]  # (config, block, whether it has a window)
+
+
+@dataclass(frozen=True)
+class Norms:
+    """The names of a block's norms in the file; a place without a name has none.
+
+    before, after: of what mixes rows, its input and its result; ffn_before, ffn_after: of the feed-forward network
+    """
+
+    before: str = "attn_norm"
+    after: str = ""
+    ffn_before: str = "ffn_norm"
+    ffn_after: str = ""
+
+
+SANDWICH = Norms(after="post_attention_norm", ffn_after="post_ffw_norm")
+AFTER = Norms(before="", after="post_attention_norm", ffn_before="", ffn_after="post_ffw_norm")
+SHARED = Norms(ffn_before="")  # in a parallel block: the network reads what attention reads
+# attention reads through a norm of its own where there is one (Falcon 40B)
+FALCON = Norms(before="attn_norm_2|attn_norm", ffn_before="attn_norm")
+
+
+@dataclass(frozen=True)
+class Window:
+    """Sliding windows: the rows of some layers see only so many keys, themselves and those before.
+
+    period: of so many layers the last sees everything; the key attention.sliding_window_pattern may give another
+        period, or a flag for each layer. None: it has to
+    size: where the file has no attention.sliding_window; 0: then no layer has a window
+    blocks: only models of so many blocks have windows
+    rope_base: of rotations in layers with a window: the file's rope.freq_base_swa, else this number; None: as in the
+        others, and the key counts only with `rope_key`
+    rope_scaling: what there is of the scaling of positions in them: "full", "magnitude" alone, or "none"
+    """
+
+    period: int | None
+    size: int = 0
+    blocks: int | None = None
+    rope_base: float | None = None
+    rope_key: bool = True
+    rope_scaling: str = "full"
+
+
+def one(config: ModelConfig) -> float:
+    return 1.0
+
+
+def zero(config: ModelConfig) -> float:
+    return 0.0
+
+
+def key_length_root(config: ModelConfig) -> float:
+    """1 / sqrt(d), as in arXiv:1706.03762."""
+    return config.key_length**-0.5
+
+
+def always(config: ModelConfig, block: int, windowed: bool) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The facts of one `general.architecture`. Those of a plain llama are the default.
+
+    rope: which pairs rotate: "norm" (2i, 2i + 1), "neox" (i, i + n_rot / 2), or "none"
+    rope_factors: tensors that divide its frequencies: "freqs" (rope_freqs), "long_short" (rope_factors_long or _short,
+        by the length of the context), "by_scaling" (the ones or the others, by rope.scaling.type), "" (never looked at)
+    rope_sections: "mrope" or "imrope": with rope.dimension_sections pairs are "neox", those of a fourth section rest
+    rope_alpha: whether rope.scaling.alpha raises the base; rope_whole_head: heads rotate whole, whatever the keys say
+    yarn_keys: whether rope.scaling.yarn_* count
+    rotates: which layers rotate queries and keys at all
+    norm: "rms" or "layer"; norm_weights: whether the file has weights for it
+    parallel: attention and feed-forward network read the same x: "never", "always", "without_ffn_norm", or
+        "use_parallel_residual", which is a key
+    qk_norm: queries and keys are normed: each "head", the whole "row", or "" for not at all
+    sub_norms: what the last matrices of attention and network read is normed too
+    activation: of the feed-forward network: "silu", "gelu" (the tanh form), "relu2", "xielu"
+    gate: "split" (ffn_gate), "fused" (the upper rows of ffn_up), "none"; ffn_half: half as wide as the key says
+    act_scales: what the activation gives is divided by ffn.act.scales, where the file has them
+    ffn_scales: whether weight scales (`.scale`) of the network count; those of attention always do
+    attn_softcap, final_softcap: their values where the key is absent, 0 for none; None: whatever keys there are, none
+    alibi: exponent of the steepest slope (arXiv:2108.12409), 0: none
+    positions: learned ones, position_embd; embedding_norm: token_embd_norm
+    clamp_qkv: by attention.clamp_kqv; temperature: queries grow with their position, by attention.temperature_scale
+    unused: tensors that its files may have and that change nothing
+    sinks: attn_sinks, one more score in every softmax
+    experts: with an expert_count its networks are mixtures of experts; other families do not look at the key
+    """
+
+    name: str
+    rope: str = "norm"
+    rope_factors: str = ""
+    rope_sections: str = ""
+    rope_alpha: bool = False
+    rope_whole_head: bool = False
+    yarn_keys: bool = False
+    rotates: Choice = always
+    norm: str = "rms"
+    norm_weights: bool = True
+    norms: Norms = Norms()
+    parallel: str = "never"
+    qk_norm: str = ""
+    qk_norm_optional: bool = False
+    qk_norm_after_rope: bool = False
+    sub_norms: bool = False
+    activation: str = "silu"
+    gate: str = "split"
+    ffn_half: bool = False
+    act_scales: bool = False
+    ffn_scales: bool = False
+    attention_scale: Number = key_length_root
+    embedding_scale: Number = one
+    residual_scale: Number = one
+    logit_scale: Number = one
+    attn_softcap: float | None = None
+    final_softcap: float | None = None
+    window: Window | None = None
+    alibi: Number = zero
+    positions: bool = False
+    embedding_norm: bool = False
+    clamp_qkv: bool = False
+    temperature: bool = False
+    unused: tuple[str, ...] = ()
+    sinks: bool = False
+    experts: bool = False
+
+
+def constant(value: float) -> Number:
+    return lambda config: value
+
+
+def one_over(number: Number) -> Number:
+    return lambda config: 1.0 / number(config)
+
+
+def key_scale(name: str, default: float = 1.0) -> Number:
+    """What the key says; 0 there means off, which is 1."""
+
+    def scale(config: ModelConfig) -> float:
+        value = config.keys.number(name)
+        return default if value is None else value or 1.0
+
+    return scale
+
+
+def attention_scale_key(config: ModelConfig) -> float:
+    return config.keys.scale("attention.scale") or key_length_root(config)
+
+
+def alibi_key(config: ModelConfig) -> float:
+    return config.keys.number("attention.max_alibi_bias") or 0.0
+
+
+def windowed_only(config: ModelConfig, block: int, windowed: bool) -> bool:
+    return windowed
+
+
+def all_but_every_fourth(config: ModelConfig, block: int, windowed: bool) -> bool:
+    return (block + 1) % 4 != 0
+
+
+def if_finetuned(config: ModelConfig, block: int, windowed: bool) -> bool:
+    """Granite's switch for rotation, a key that elsewhere means something else."""
+    return config.keys.flag("rope.scaling.finetuned", True)
+
+
+def rope_pattern_key(config: ModelConfig, block: int, windowed: bool) -> bool:
+    pattern = config.keys.integers("attention.rope_pattern", 1)
+    return pattern is None or block >= len(pattern) or bool(pattern[block])
+
+
+def embedding_root(config: ModelConfig) -> float:
+    return config.embedding_length**0.5
+
+
+def gemma_attention(largest: int) -> Number:
+    """1 / sqrt(d), but in the model of so many blocks by the share of a head in the width."""
+
+    def scale(config: ModelConfig) -> float:
+        by_width = config.block_count == largest
+        return (config.embedding_length // config.head_count[0] if by_width else config.key_length) ** -0.5
+
+    return scale
+
+
+def minicpm_residual(config: ModelConfig) -> float:
+    return key_scale("residual_scale", 1.4 / config.block_count**0.5)(config)
+
+
+def minicpm_logits(config: ModelConfig) -> float:
+    return 1.0 / key_scale("logit_scale", 256 / config.embedding_length)(config)
+
+
+def jais_attention(config: ModelConfig) -> float:
+    """1 / d, as mu-parametrization has it (arXiv:2203.03466)."""
+    return 1.0 / config.key_length
+
+
+def baichuan_alibi(config: ModelConfig) -> float:
+    """The 13B model has biases instead of rotation."""
+    return 8.0 if config.block_count == 40 else 0.0
+
+
+def baichuan_rotates(config: ModelConfig, block: int, windowed: bool) -> bool:
+    return not baichuan_alibi(config)
+
+
+def exaone4_rotates(config: ModelConfig, block: int, windowed: bool) -> bool:
+    """All layers, but where some have windows only those."""
+    return windowed or config.block_count != 64
