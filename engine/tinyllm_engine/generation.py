@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -115,6 +115,7 @@ def generate(
     stop: Sequence[str] = (),
     cancel: Cancel | None = None,
     max_tokens: int | None = None,
+    show: Collection[int] = (),
 ) -> Iterator[Event]:
     """Continues a prompt. Yields PrefillProgress*, Token*, and exactly one Finished at the end.
 
@@ -126,6 +127,8 @@ def generate(
         length        max_tokens were generated
         context_full  the prompt does not fit (nothing was changed), or the next token does not
         cancelled     cancel was set
+
+    `show`: control tokens whose text shall be seen, such as the marks around reasoning.
 
     The last token of an answer is drawn but not evaluated. A model without a usable tokenizer gives tokens without
     text, and never `eog`. Raises EngineError (SamplingError for a parameter) at once for bad arguments,
@@ -140,7 +143,9 @@ def generate(
     tokenizer = _tokenizer(sequence)
     if stop and tokenizer is None:
         raise SamplingError("stop: the model has no usable tokenizer, so its tokens have no text")
-    return _Generation(sequence, list(ids), params, _Text(tokenizer, stop), cancel or Cancel(), max_tokens).events()
+    return _Generation(
+        sequence, list(ids), params, _Text(tokenizer, stop, show), cancel or Cancel(), max_tokens
+    ).events()
 
 
 class _Generation:
@@ -278,11 +283,11 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 class _Text:
     """The text of the tokens: characters complete, stop strings cut off with all that follows."""
 
-    def __init__(self, tokenizer: Any, stops: Sequence[str]) -> None:
+    def __init__(self, tokenizer: Any, stops: Sequence[str], show: Collection[int] = ()) -> None:
         self._eog_ids: frozenset[int] = tokenizer.eog_ids if tokenizer is not None else frozenset()
         self.has_stops = bool(stops)
         self.stopped = False
-        self._stream = tokenizer.stream() if tokenizer is not None else None
+        self._stream = tokenizer.stream(show) if tokenizer is not None else None
         self._stops = tuple(stops)
         self._held = ""  # the longest end of the text that begins a stop string
 

@@ -17,7 +17,7 @@ from tinyllm_engine.tensor import TensorView
 from tinyllm_engine.weights import Weights, read_weights
 
 if TYPE_CHECKING:
-    from tinyllm_engine.chat_template import ChatTemplate
+    from tinyllm_engine.chat_template import ChatTemplate, TemplateChoice
     from tinyllm_engine.tokenizer import Tokenizer
 
 Progress = Callable[[str, int, int], None]  # stage in plain words, done, total
@@ -69,9 +69,14 @@ class Model:
 
     @cached_property
     def chat_template(self) -> ChatTemplate | None:
-        from tinyllm_engine.chat_template import ChatTemplate
+        """The file's own, or that of the format it was made for; None where nothing says which."""
+        return self.choose_template().template
 
-        return ChatTemplate.from_metadata(self.metadata, self.tokenizer, self.path)
+    def choose_template(self, wanted: str = "") -> TemplateChoice:
+        """A template by name or file, with what is to be said about it. TemplateError if there is no such one."""
+        from tinyllm_engine.chat_template import choose_template
+
+        return choose_template(self.metadata, self.tokenizer, self.path, wanted)
 
     @property
     def parameters(self) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.opening import cache_bytes_per_token
+from tinyllm_engine.chat_template import TemplateChoice
 from tinyllm_engine.errors import EngineError, TemplateError
 from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
@@ -43,10 +44,15 @@ class ToyTemplate:
     def __init__(self, tokenizer: ToyTokenizer) -> None:
         self.tokenizer = tokenizer
         self.notes: tuple[str, ...] = ()
+        self.marks: Any = None
+        self.splitter: Any = None  # of the next prompt
         self.seen: list[dict[str, Any]] = []
+        self.think: bool | None = None
 
-    def prompt(self, messages: list[dict[str, Any]], continue_final_message: bool = False) -> Any:
-        self.seen = messages
+    def prompt(
+        self, messages: list[dict[str, Any]], continue_final_message: bool = False, think: bool | None = None
+    ) -> Any:
+        self.seen, self.think = messages, think
         if messages[0]["content"] == "raise":
             raise TemplateError("m.gguf: the chat template says: no")
         segments = []
@@ -58,7 +64,7 @@ class ToyTemplate:
                 segments.append(self.segment(None, [END, 10]))
         if not continue_final_message:
             segments.append(self.segment(None, [START, *b"assistant\n"]))
-        return SimpleNamespace(segments=segments, notes=self.notes)
+        return SimpleNamespace(segments=segments, notes=self.notes, splitter=self.splitter)
 
     def segment(self, index: int | None, ids: Sequence[int]) -> Any:
         return SimpleNamespace(message_index=index, ids=tuple(ids))
@@ -77,9 +83,15 @@ class ToyModel:
     def __post_init__(self) -> None:
         self.tokenizer = ToyTokenizer()
         self.chat_template = self.template or ToyTemplate(self.tokenizer)
+        self.template_notes: tuple[str, ...] = ()
+        self.wanted_template: str | None = None
         self.config = SimpleNamespace(
             architecture="llama", context_length=self.context_length, head_count_kv=(2, 2), key_length=8, value_length=8
         )
+
+    def choose_template(self, wanted: str = "") -> Any:
+        self.wanted_template = wanted
+        return TemplateChoice(None if wanted == "none" else self.chat_template, self.template_notes)
 
 
 class ToySequence:
@@ -113,6 +125,7 @@ class Toy:
         self.opening_gate: threading.Event | None = None
         self.after_token: Callable[[int], None] = lambda number: None
         self.prompts: list[list[int]] = []
+        self.shown: frozenset[int] = frozenset()
         self.params: list[SamplingParams] = []
         self.runners: list[Any] = []
 
@@ -165,11 +178,13 @@ class Toy:
         stop: Sequence[str],
         cancel: Cancel,
         max_tokens: int | None,
+        show: Collection[int] = (),
     ) -> Iterator[Any]:
         if isinstance(params, SamplingParams):  # the warm-up
             sequence.tokens[:] = ids
             return
         self.prompts.append(list(ids))
+        self.shown = frozenset(show)
         self.params.append(params.params)
         if self.error is not None:
             raise self.error

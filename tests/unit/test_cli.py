@@ -468,11 +468,8 @@ def test_denied_by_the_system(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ({"embedding_length": None}, "llama.embedding_length"),
         ({"extra": {"tokenizer.ggml.model": "babel"}}, "babel"),
         ({"extra": {"tokenizer.ggml.pre": "no-such-split"}}, "no-such-split"),
-        ({"template": "{{ raise_exception('only for pirates') }}"}, "only for pirates"),
-        ({"template": "{% for"}, "template"),
-        ({"template": "{% for x in range(10**9) %}x{% endfor %}"}, "template"),
     ],
-    ids=["architecture", "tensor", "key", "tokenizer", "pre", "template-raises", "template-syntax", "template-endless"],
+    ids=["architecture", "tensor", "key", "tokenizer", "pre"],
 )
 def test_models_that_cannot_answer(tmp_path: Path, model: dict[str, Any], said: str) -> None:
     path = tiny_model.write(tmp_path / "bad.gguf", **model)
@@ -480,6 +477,52 @@ def test_models_that_cannot_answer(tmp_path: Path, model: dict[str, Any], said: 
     assert result.exit_code == 1
     assert said in the_line(result.stderr)
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (None, "the file has no chat template"),
+        ("{{ raise_exception('only for pirates') }}", "only for pirates"),
+        ("{% for", "tokenizer.chat_template, line 1"),
+        ("{% for x in range(10**9) %}x{% endfor %}", "the chat template was stopped"),
+    ],
+    ids=["none", "raises", "syntax", "endless"],
+)
+def test_a_template_that_is_of_no_use_gives_way_to_what_the_tokens_imply(
+    tmp_path: Path, tiny: Path, template: str | None, said: str
+) -> None:
+    path = tiny_model.write(tmp_path / "other.gguf", template)
+    flags = ["-n", "8", "--temp", "0", "-p", "Hi"]
+    result = run_process(path, *flags)
+    assert result.code == 0
+    assert said in the_line(result.err)
+    assert "chatml is used" in result.err
+    assert result.out == run_process(tiny, *flags).out != ""
+
+
+def test_a_template_that_is_wanted(tmp_path: Path, tiny: Path) -> None:
+    (tmp_path / "my.jinja").write_text("{{ messages[0].content }} and")
+    flags = ["-n", "8", "--temp", "0"]
+    own = run_process(tiny, *flags, "--chat-template", tmp_path / "my.jinja", "-p", "Hi")
+    assert own.out == run_process(tiny, *flags, "--raw", "-p", "Hi and").out != ""
+    assert run_process(tiny, *flags, "--chat-template", "none", "-p", "Hi and").out == own.out
+    chatml = run_process(tiny, *flags, "--chat-template", "chatml", "-p", "Hi")
+    assert chatml.out == run_process(tiny, *flags, "-p", "Hi").out
+    result = run(tiny, "--chat-template", "no-such", "-p", "Hi")
+    assert result.exit_code == 1
+    assert "chat template 'no-such': expected a file or one of none, alpaca" in the_line(result.stderr)
+
+
+def test_what_is_thought_is_no_part_of_the_answer(tmp_path: Path) -> None:
+    path = tiny_model.write(tmp_path / "thinks.gguf", tiny_model.TEMPLATE + "<think>\n{# </think> #}")
+    flags = ["-n", "8", "--temp", "0", "-p", "Hi"]
+    result = run_process(path, *flags)
+    assert result.out == ""
+    assert "the model was still thinking" in result.err
+    off = run_process(path, *flags, "--think", "off")
+    assert off.out != ""
+    assert "thinking" not in off.err
 
 
 def write_config(folders: Path, text: str) -> None:

@@ -154,3 +154,13 @@ def test_markdown_of_any_text_is_utf_8_without_control_characters(texts: list[st
     assert not any(ord(character) < 32 and character not in "\n\t" for character in document)
     assert "/" not in file_stem(conversation)
     assert "\x00" not in file_stem(conversation)
+
+
+def test_reasoning_is_no_part_of_the_answer() -> None:
+    answer = Message("a", None, "assistant", "")
+    answer.extend("Hm", (1, 2), reasoning=True, seconds=0.5)
+    answer.extend(".", (3,), reasoning=True, seconds=0.25)
+    answer.extend("Yes", (4,))
+    assert (answer.reasoning, answer.content, answer.ids) == ("Hm.", "Yes", [1, 2, 3, 4])
+    assert (answer.thought_tokens, answer.thought_seconds) == (3, 0.75)
+    assert answer.for_prompt().reasoning == "Hm."

@@ -33,7 +33,7 @@ class Tokenizer:
     def __init__(self, pieces):
         self.pieces = [piece.encode() if isinstance(piece, str) else piece for piece in pieces]
 
-    def stream(self):
+    def stream(self, show=()):
         return StreamDecoder(lambda id: self.pieces[id])
 
 

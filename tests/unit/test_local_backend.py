@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.toy_engine import END, PAIR, START, Toy, ToyModel
+from support.toy_engine import END, PAIR, START, Toy, ToyModel, ToyTemplate, ToyTokenizer
 from tinyllm_chat.chat.backend import Backend, PromptMessage
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.events import (
@@ -28,6 +30,7 @@ from tinyllm_chat.chat.events import (
 from tinyllm_chat.chat.local_backend import LocalBackend
 from tinyllm_chat.chat.opening import ModelOptions
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA
+from tinyllm_engine.chat_template.splitter import Tags, TagSplitter
 from tinyllm_engine.errors import ContextFullError, GGUFError, TemplateError
 
 SAMPLING = {name: SCHEMA[name].default for name in SAMPLING_NAMES}
@@ -436,11 +439,62 @@ def test_what_the_template_changed_is_told(toy: Toy, backend: LocalBackend, file
     assert ask(backend)[0] == Notice("the template takes no system message", "information")
 
 
+# Reasoning
+
+
+def thinking(toy: Toy, open: bool = False) -> None:
+    template = toy.runners[0].model.chat_template
+    template.marks = SimpleNamespace(shown=frozenset({END}))
+    template.splitter = TagSplitter(Tags("<think>", "</think>"), anywhere=False, open=open)
+
+
+def deltas(events: list[Event], reasoning: bool) -> tuple[str, bytes]:
+    chosen = [event for event in events if isinstance(event, TextDelta) and event.reasoning is reasoning]
+    return text(list(chosen)), bytes(ids(list(chosen)))
+
+
+def test_reasoning_comes_apart_from_the_answer(toy: Toy, backend: LocalBackend, file: Path) -> None:
+    info = opened(backend, file)
+    assert not info.reasons
+    thinking(toy)
+    toy.answer = list(b"<think>\nHm.\n</think>\n\nYes.")
+    events = ask(backend, think=True)
+    assert toy.runners[0].model.chat_template.think is True
+    assert toy.shown == {END}
+    assert deltas(events, True) == ("Hm.", b"<think>\nHm.\n</think>"[6:])
+    assert deltas(events, False)[0] == "Yes."
+    assert bytes(ids(events)) == b"<think>\nHm.\n</think>\n\nYes."
+    assert all(event.seconds >= 0 for event in events if isinstance(event, TextDelta))
+
+
+def test_reasoning_that_the_prompt_began_and_nothing_ended(toy: Toy, backend: LocalBackend, file: Path) -> None:
+    opened(backend, file)
+    thinking(toy, open=True)
+    toy.answer = list(b"Hm. </th")
+    events = ask(backend)
+    assert deltas(events, True) == ("Hm. </th", b"Hm. </th")
+    assert deltas(events, False) == ("", b"")
+
+
+def test_a_model_whose_template_marks_reasoning(toy: Toy, backend: LocalBackend, file: Path) -> None:
+    template = ToyTemplate(ToyTokenizer())
+    template.marks = SimpleNamespace(shown=frozenset())
+    toy.model_changes = {"template": template}
+    assert opened(backend, file).reasons
+
+
+def test_the_template_that_is_wanted(toy: Toy, file: Path) -> None:
+    backend = LocalBackend(ModelOptions(chat_template="~/x.jinja"), load=toy.api, free=lambda: None)
+    opened(backend, file)
+    assert toy.runners[0].model.wanted_template == os.path.expanduser("~/x.jinja")
+    backend.close()
+
+
 # Completion
 
 
 def test_without_a_template_the_text_goes_on(toy: Toy, file: Path) -> None:
-    backend = LocalBackend(ModelOptions(use_template=False), load=toy.api, free=lambda: None)
+    backend = LocalBackend(ModelOptions(chat_template="none"), load=toy.api, free=lambda: None)
     info = opened(backend, file)
     assert not info.has_chat_template
     answer = PromptMessage("a0", "assistant", "hey", (PAIR, *b"y"), info.fingerprint)
@@ -454,6 +508,7 @@ def test_a_file_without_a_template_says_so(toy: Toy, backend: LocalBackend, file
         def __post_init__(self) -> None:
             super().__post_init__()
             self.chat_template = None
+            self.template_notes = ("the file has no chat template",)
 
     toy.open_model = lambda path, progress: NoTemplate(path)  # type: ignore[method-assign]
     info = opened(backend, file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,23 @@ def test_the_template_sees_the_messages() -> None:
     prompt = builder(template).build([PromptMessage("s", "system", "be brief"), user("hi")])
     assert template.seen == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
     assert prompt.ids == [START, *b"system\nbe brief", END, 10, *FIRST]
+
+
+def test_the_template_sees_what_was_thought() -> None:
+    template = ToyTemplate(ToyTokenizer())
+    template.splitter = object()
+    thought = PromptMessage("a", "assistant", "hello", reasoning="Hm.")
+    prompt = builder(template).build([user("hi"), thought, user("more", "u2")], think=False)
+    assert template.seen[1] == {"role": "assistant", "content": "hello", "reasoning_content": "Hm."}
+    assert template.think is False
+    assert prompt.splitter is template.splitter
+
+
+def test_tokens_that_a_splitter_has_to_see() -> None:
+    template = ToyTemplate(ToyTokenizer())
+    assert builder(template).shown_ids == completion().shown_ids == frozenset()
+    template.marks = SimpleNamespace(shown=frozenset({END}))
+    assert builder(template).shown_ids == {END}
 
 
 def test_recorded_ids_take_the_place_of_the_text() -> None:

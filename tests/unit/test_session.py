@@ -18,7 +18,7 @@ from tinyllm_chat.chat.events import (
     PathChanged,
     TextDelta,
 )
-from tinyllm_chat.chat.scripted import SEED, ScriptedBackend
+from tinyllm_chat.chat.scripted import SEED, ScriptedBackend, Thought
 from tinyllm_chat.chat.session import SamplingValue, Session
 from tinyllm_chat.chat.settings import BUILT_IN, CONFIG, MODEL, SESSION, Settings
 from tinyllm_chat.chat.transcript import TranscriptStore
@@ -516,3 +516,45 @@ def test_a_copy_that_cannot_be_written_says_why(tmp_path: Path) -> None:
         chat.session.export_markdown(tmp_path / "file" / "x.md")
     with pytest.raises(SessionError, match="name the file"):
         chat.session.export_markdown()
+
+
+# Thinking
+
+
+@pytest.mark.parametrize(("value", "think"), [("auto", None), ("on", True), ("off", False)])
+def test_whether_the_model_shall_think_is_a_setting(value: str, think: bool | None) -> None:
+    chat = Chat(None, settings=Settings().with_value(CONFIG, "think", value))
+    chat.say("Hi")
+    assert chat.backend.requests[-1].think is think
+
+
+def test_thinking_is_turned_for_the_next_answer() -> None:
+    chat = Chat(None)
+    chat.session.set_think("off")
+    chat.say("Hi")
+    assert chat.backend.requests[-1].think is False
+    with pytest.raises(SettingsError, match="think: expected one of auto, on, off, found 'maybe'"):
+        chat.session.set_think("maybe")
+
+
+def test_reasoning_is_recorded_apart_and_told_to_the_backend(store: TranscriptStore) -> None:
+    chat = Chat(store, [Thought("Hm"), Thought("."), "Yes", "."])
+    chat.say("Hi")
+    answer = chat.session.conversation.leaf
+    assert answer is not None
+    assert (answer.reasoning, answer.content, answer.thought_tokens) == ("Hm.", "Yes.", 2)
+    assert on_disk(store, chat.session) == [("user", "Hi"), ("assistant", "Yes.")]
+    chat.say("And?")
+    assert [message.reasoning for message in chat.backend.requests[-1].messages] == ["", "Hm.", ""]
+
+
+def test_an_answer_that_was_stopped_while_thinking_is_continued() -> None:
+    chat = Chat(None, [Thought("Hm"), "Yes"], automatic=False)
+    chat.session.send("Hi")
+    chat.backend.step(1)
+    chat.session.stop()
+    chat.session.drain()
+    chat.session.continue_answer()
+    request = chat.backend.requests[-1]
+    assert request.continue_last
+    assert request.messages[-1].reasoning == "Hm"

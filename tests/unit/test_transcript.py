@@ -58,6 +58,9 @@ def facts(conversation: Conversation) -> Any:
             m.parent,
             m.role,
             m.content,
+            m.reasoning,
+            m.thought_tokens,
+            m.thought_seconds,
             m.ids,
             m.fingerprint,
             m.state,
@@ -105,11 +108,50 @@ def test_any_text_is_kept_faithfully(store: TranscriptStore, system: str, questi
     assert [message.content for message in loaded.conversation.path()] == [system, question, answer_text]
 
 
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("Hm", (1, 2), True), (".", (), True), ("Yes", (3,), False)],
+        [("Hm", (1, 2), True)],
+        [("", (1,), False), ("Hm", (2,), True), ("Yes", (3,), False)],
+    ],
+)
+def test_reasoning_is_kept_apart(store: TranscriptStore, pieces: list[tuple[str, tuple[int, ...], bool]]) -> None:
+    conversation = sample_chat()
+    answer = conversation.new_message("assistant", "", None)
+    for text, ids, reasoning in pieces:
+        answer.extend(text, ids, {"temperature": 0.5}, reasoning=reasoning, seconds=0.25 if reasoning else 0.0)
+    answer.finish("eog", None)
+    before = facts(conversation)
+    loaded = store.open(saved(store, conversation))
+    loaded.transcript.close()
+    again = loaded.conversation[answer.id]
+    assert (again.content, again.reasoning, again.ids) == (answer.content, answer.reasoning, answer.ids)
+    assert again.thought_seconds == answer.thought_seconds
+    assert again.thought_tokens == answer.thought_tokens
+    assert facts(loaded.conversation)[0] == before[0]
+
+
+def test_reasoning_is_recorded_as_it_comes(store: TranscriptStore) -> None:
+    conversation = sample_chat()
+    transcript = store.create(conversation, "x", None)
+    answer = conversation.new_message("assistant", "", None)
+    transcript.message(answer)
+    transcript.delta(TextDelta(answer.id, "Hm", (7,), 0.0, None, True, 0.12345))
+    transcript.delta(TextDelta(answer.id, "Yes", (8,), 0.0))
+    transcript.close()
+    again = store.open(transcript.id)
+    again.transcript.close()
+    message = again.conversation[answer.id]
+    assert (message.content, message.reasoning, message.ids) == ("Yes", "Hm", [7, 8])
+    assert (message.thought_tokens, message.thought_seconds) == (1, 0.123)
+
+
 def test_one_record_is_one_line_of_ascii(store: TranscriptStore) -> None:
     chat = saved(store, sample_chat("a\nb\u2028c\x85d\x00\ud800"))
     lines = (store.folder / f"{chat}.jsonl").read_bytes().decode("ascii").splitlines()
     assert [json.loads(line)["type"] for line in lines] == [
-        "header", "message", "message", "message", "delta", "delta", "end", "message", "delta", "end", "head",
+        "header", "message", "message", "message", "delta", "delta", "end", "message", "end", "head",
     ]  # fmt: skip
 
 

@@ -40,12 +40,14 @@ class Answer:
         sampling: dict[str, Any],
         max_tokens: int | None,
         continue_last: bool,
+        think: bool | None = None,
     ) -> None:
         self.message_id = message_id
         self._messages = messages
         self._sampling = dict(sampling)
         self._max_tokens = max_tokens
         self._continue_last = continue_last
+        self._think = think
         self._lock = threading.Lock()
         self._cancelled = False
         self._cancel: Any = None  # the engine's, while it runs
@@ -72,7 +74,7 @@ class Answer:
         if self._cancelled:
             emit(AnswerFinished(self.message_id, "cancelled"))
             return
-        prompt = prompts.build(self._messages, continue_last=self._continue_last)
+        prompt = prompts.build(self._messages, continue_last=self._continue_last, think=self._think)
         for note in prompt.notes:
             emit(Notice(note, "information"))
         with self._lock:
@@ -87,7 +89,13 @@ class Answer:
         emit(AnswerStarted(self.message_id, len(prompt.ids), reused, self.seed))
         writer.cache_state()
         for event in engine.generate(
-            opened.sequence, prompt.ids, self._shared, stop=[], cancel=self._cancel, max_tokens=self._max_tokens
+            opened.sequence,
+            prompt.ids,
+            self._shared,
+            stop=[],
+            cancel=self._cancel,
+            max_tokens=self._max_tokens,
+            show=prompts.shown_ids,
         ):
             if isinstance(event, engine.Token):
                 writer.token(event.id, event.text)
@@ -130,6 +138,8 @@ class _Writer:
         self._rate = _Rate()
         self._text = ""
         self._ids: list[int] = []
+        self._reasoning = False  # text and ids are
+        self._since = 0.0  # the tokens of the last event
         self._version, self._sampling = answer.sampling_change(-1)
 
     def reading(self, done: int, total: int) -> None:
@@ -144,11 +154,10 @@ class _Writer:
     def token(self, id: int, text: str) -> None:
         now = time.perf_counter()
         if self._first_token is None:
-            self._first_token = now
+            self._first_token = self._since = now
         self._generated += 1
         self._rate.add(now)
-        self._text += text
-        self._ids.append(id)
+        self._split(id, text, now)
         if now - self._last_delta >= DELTA_SECONDS:
             self._flush(now)
         if now - self._last_state >= STATE_SECONDS:
@@ -161,8 +170,11 @@ class _Writer:
 
     def finished(self, reason: str, text: str, stats: Any) -> None:
         """`text` was held back by the engine; `stats` are its own figures, without the time that events took."""
-        self._text += text
-        self._flush(time.perf_counter())
+        now = time.perf_counter()
+        self._add(text, now)
+        if self._prompt.splitter is not None:
+            self._add_parts(self._prompt.splitter.finish(), now)
+        self._flush(now)
         self.cache_state()
         first = self._first_token
         figures = AnswerStats(
@@ -193,13 +205,48 @@ class _Writer:
             )
         )
 
+    def _split(self, id: int, text: str, now: float) -> None:
+        """A token of the answer, or of the reasoning before it. Marks between the two count as reasoning."""
+        splitter = self._prompt.splitter
+        before = splitter is not None and splitter.reasoning
+        self._add(text, now)
+        self._turn(before or (splitter is not None and splitter.reasoning), now)
+        self._ids.append(id)
+
+    def _add(self, text: str, now: float) -> None:
+        if self._prompt.splitter is None:
+            self._text += text
+        else:
+            self._add_parts(self._prompt.splitter.feed(text), now)
+
+    def _add_parts(self, parts: Sequence[Any], now: float) -> None:
+        for part in parts:
+            self._turn(part.kind == "reasoning", now)
+            self._text += part.text
+
+    def _turn(self, reasoning: bool, now: float) -> None:
+        """What comes next is of this kind: an event holds one."""
+        if reasoning != self._reasoning:
+            self._flush(now)
+            self._reasoning = reasoning
+
     def _flush(self, now: float) -> None:
-        if not self._ids and not self._text:
-            return
-        speed = self._rate.per_second()
-        self._emit(TextDelta(self._answer.message_id, self._text, tuple(self._ids), speed, self._sampling))
-        self._text, self._ids, self._sampling = "", [], None
-        self._last_delta = now
+        if self._ids or self._text:
+            seconds = now - self._since if self._reasoning else 0.0
+            self._emit(
+                TextDelta(
+                    self._answer.message_id,
+                    self._text,
+                    tuple(self._ids),
+                    self._rate.per_second(),
+                    self._sampling,
+                    self._reasoning,
+                    seconds,
+                )
+            )
+            self._text, self._ids, self._sampling = "", [], None
+            self._last_delta = now
+        self._since = now
 
 
 class _Rate:

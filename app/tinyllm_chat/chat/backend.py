@@ -22,6 +22,7 @@ class PromptMessage:
     content: str
     ids: tuple[int, ...] | None = None
     fingerprint: str | None = None
+    reasoning: str = ""  # what an assistant thought before; the template says whether the model is told again
 
 
 class Backend(Protocol):
@@ -38,8 +39,13 @@ class Backend(Protocol):
         sampling: dict[str, Any],
         max_tokens: int | None = None,
         continue_last: bool = False,
+        think: bool | None = None,
     ) -> None:
-        """Starts an answer. `continue_last`: messages[-1] is a partial assistant message to write on."""
+        """Starts an answer.
+
+        `continue_last`: messages[-1] is a partial assistant message to write on. `think`: shall the model reason first?
+        None: as its template has it.
+        """
 
     def set_sampling(self, **values: Any) -> None:
         """Changes sampling from the next token on."""

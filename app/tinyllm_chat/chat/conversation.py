@@ -41,7 +41,10 @@ class Message:
     parent: str | None
     role: str  # system, user, assistant
     content: str
-    ids: list[int] = field(default_factory=list)  # the tokens an answer was generated with
+    reasoning: str = ""  # what the model thought before its answer
+    thought_tokens: int = 0  # how many of `ids` that took
+    thought_seconds: float = 0.0
+    ids: list[int] = field(default_factory=list)  # the tokens an answer was generated with, reasoning included
     fingerprint: str | None = None  # the model that `ids` belong to; None: they cannot be reused
     state: MessageState = MessageState.COMPLETE
     stats: AnswerStats | None = None
@@ -51,12 +54,27 @@ class Message:
     model: str | None = None  # name of the model that wrote an answer
     created: float = field(default_factory=time.time)  # seconds since 1970
 
-    def extend(self, text: str, ids: tuple[int, ...] | list[int], sampling: dict[str, Any] | None = None) -> None:
-        """Appends a piece of an answer; `sampling` holds from the first of `ids` on."""
+    def extend(
+        self,
+        text: str,
+        ids: tuple[int, ...] | list[int],
+        sampling: dict[str, Any] | None = None,
+        *,
+        reasoning: bool = False,
+        seconds: float = 0.0,
+    ) -> None:
+        """Appends a piece of an answer, or of the reasoning before it, which took so long; `sampling` holds from the
+        first of `ids` on.
+        """
         if sampling is not None:
             self.sampling_spans.append(SamplingSpan(len(self.ids), sampling))
-        self.content += text
         self.ids.extend(ids)
+        if reasoning:
+            self.reasoning += text
+            self.thought_tokens += len(ids)
+            self.thought_seconds += seconds
+        else:
+            self.content += text
 
     def resume(self, fingerprint: str | None) -> None:
         """Marks an answer as being written on. Ids of two models do not mix: under another one they are void."""
@@ -78,6 +96,7 @@ class Message:
             self.content,
             ids=tuple(self.ids) if reusable else None,
             fingerprint=self.fingerprint if reusable else None,
+            reasoning=self.reasoning,
         )
 
 

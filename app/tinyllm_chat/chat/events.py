@@ -28,6 +28,7 @@ class ModelInfo:
     cache_type: str  # "f16"
     threads: int
     has_chat_template: bool
+    reasons: bool = False  # it can think before it answers
     notes: tuple[str, ...] = ()  # things the user must know: capped context, completion mode, missing `pre`
     sampling: dict[str, Any] = field(default_factory=dict)  # the file's own `general.sampling.*`, by our setting names
 
@@ -87,13 +88,15 @@ class ReadingPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Some tokens of the answer. `text` may be empty while a character is incomplete."""
+    """Some tokens of the answer. `text` may be empty: of an incomplete character, or of marks around reasoning."""
 
     message_id: str
     text: str
     ids: tuple[int, ...]
     tokens_per_second: float  # over the last moments
     sampling: dict[str, Any] | None = None  # set where the sampling in force changed: holds from these ids on
+    reasoning: bool = False  # the text is what the model thinks before it answers
+    seconds: float = 0.0  # that these tokens of reasoning took
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,9 @@ class LocalBackend:
         sampling: dict[str, Any],
         max_tokens: int | None = None,
         continue_last: bool = False,
+        think: bool | None = None,
     ) -> None:
-        self._answer = Answer(message_id, tuple(messages), sampling, max_tokens, continue_last)
+        self._answer = Answer(message_id, tuple(messages), sampling, max_tokens, continue_last, think)
         self._order(self._answer)
 
     def set_sampling(self, **values: Any) -> None:

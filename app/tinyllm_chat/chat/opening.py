@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class ModelOptions:
     context_length: int = 0  # 0: the model's own, as far as memory allows
     cache_type: str = "f16"
     threads: int = 0  # 0: the engine's choice
-    use_template: bool = True  # False: completion mode even where the file has a chat template
+    chat_template: str = ""  # a name or a file; "": the model's own; "none": completion mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,9 @@ def open_model(
     # Before the costly part: a model whose text cannot be made into tokens is of no use to a chat.
     tokenizer = model.tokenizer
     notes += [*context_notes, *getattr(tokenizer, "notes", ())]
-    template = model.chat_template if options.use_template else None
-    if template is None and options.use_template:
-        notes.append("the file has no chat template: the model continues your text instead of answering it")
+    choice = model.choose_template(os.path.expanduser(options.chat_template))
+    template = choice.template
+    notes += [f"{note} (--chat-template names another)" for note in choice.notes]
     sampling, sampling_notes = _recommended_sampling(model.metadata)
     runner = engine.Runner(
         model,
@@ -105,6 +106,7 @@ def open_model(
             cache_type=options.cache_type,
             threads=runner.threads,
             has_chat_template=template is not None,
+            reasons=template is not None and template.marks is not None,
             notes=tuple(notes + sampling_notes),
             sampling=sampling,
         )

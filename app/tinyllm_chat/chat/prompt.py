@@ -27,6 +27,7 @@ class Prompt:
     ids: list[int]
     segments: list[Segment]
     notes: list[str]  # what had to be changed about the messages, if it was not said of an earlier prompt
+    splitter: Any = None  # of the engine: tells reasoning from the answer; None where there is none
 
 
 class PromptBuilder:
@@ -38,7 +39,15 @@ class PromptBuilder:
         self._fingerprint = fingerprint
         self._told: set[str] = set()
 
-    def build(self, messages: Sequence[PromptMessage], *, continue_last: bool = False) -> Prompt:
+    @property
+    def shown_ids(self) -> frozenset[int]:
+        """Hidden tokens that a splitter has to see."""
+        marks = self._template.marks if self._template is not None else None
+        return marks.shown if marks is not None else frozenset()
+
+    def build(
+        self, messages: Sequence[PromptMessage], *, continue_last: bool = False, think: bool | None = None
+    ) -> Prompt:
         """The whole prompt; with `continue_last` it ends inside the last message, an answer to write on.
 
         Raises the engine's TemplateError and TokenizerError.
@@ -46,7 +55,7 @@ class PromptBuilder:
         if self._template is None:
             return self._completion(messages)
         rendered = self._template.prompt(
-            [self._for_template(message) for message in messages], continue_final_message=continue_last
+            [self._for_template(message) for message in messages], continue_final_message=continue_last, think=think
         )
         ids: list[int] = []
         segments: list[Segment] = []
@@ -58,11 +67,13 @@ class PromptBuilder:
             segments.append(Segment(messages[index].id, messages[index].role, len(part.ids)))
         notes = [note for note in rendered.notes if note not in self._told]
         self._told.update(notes)
-        return Prompt(ids, segments, notes)
+        return Prompt(ids, segments, notes, rendered.splitter)
 
     def _for_template(self, message: PromptMessage) -> dict[str, Any]:
         """The template itself makes sure that the ids say what the content says."""
         fields: dict[str, Any] = {"role": message.role, "content": message.content}
+        if message.reasoning:
+            fields["reasoning_content"] = message.reasoning
         if message.ids is not None and message.fingerprint == self._fingerprint:
             fields["ids"] = list(message.ids)
         return fields

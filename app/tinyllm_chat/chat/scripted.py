@@ -36,6 +36,11 @@ class Request:
     sampling: dict[str, Any]
     max_tokens: int | None
     continue_last: bool
+    think: bool | None = None
+
+
+class Thought(str):
+    """The text of a token that is reasoning."""
 
 
 @dataclass(slots=True)
@@ -50,8 +55,9 @@ class _Answer:
 class ScriptedBackend:
     """Answers from a list.
 
-    An answer is a text (its tokens are its words, each with the space before it), a list of token texts, or an
-    exception, whose message becomes an AnswerFailed. After the last answer the list starts again.
+    An answer is a text (its tokens are its words, each with the space before it), a list of token texts, of which some
+    may be a `Thought`, or an exception, whose message becomes an AnswerFailed. After the last answer the list starts
+    again.
 
     `automatic=True` produces everything at the next `drain`. Otherwise nothing happens until the test asks for it:
     `finish_opening()`, `start()`, then `step(n)` tokens or `finish()`.
@@ -96,10 +102,11 @@ class ScriptedBackend:
         sampling: dict[str, Any],
         max_tokens: int | None = None,
         continue_last: bool = False,
+        think: bool | None = None,
     ) -> None:
         if self._pending is not None or self._answer is not None:
             raise RuntimeError("an answer is being written already")
-        request = Request(message_id, tuple(messages), dict(sampling), max_tokens, continue_last)
+        request = Request(message_id, tuple(messages), dict(sampling), max_tokens, continue_last, think)
         self.requests.append(request)
         self._pending = request
         self._cancelled = False
@@ -183,8 +190,17 @@ class ScriptedBackend:
             if answer.new_sampling is not None:
                 answer.request.sampling.update(answer.new_sampling)
                 answer.new_sampling = None
-            delta = TextDelta(answer.request.message_id, token, (token_id(token),), TOKENS_PER_SECOND, sampling)
-            self._events.append(delta)
+            self._events.append(
+                TextDelta(
+                    answer.request.message_id,
+                    str(token),
+                    (token_id(token),),
+                    TOKENS_PER_SECOND,
+                    sampling,
+                    isinstance(token, Thought),
+                    1 / TOKENS_PER_SECOND,
+                )
+            )
             limit = answer.request.max_tokens
             if limit is not None and len(answer.written) >= limit:
                 self._end("length")

@@ -31,6 +31,7 @@ from tinyllm_chat.chat.markdown import file_stem, to_markdown
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings
 from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
 
+THINK = {"auto": None, "on": True, "off": False}
 RANDOM = "random"  # origin of a seed that was drawn, not set
 
 
@@ -156,7 +157,7 @@ class Session:
         """Writes on where the last answer ends. Raises SessionError."""
         self._require_idle()
         leaf = self.conversation.leaf
-        if leaf is None or leaf.role != "assistant" or not leaf.content:
+        if leaf is None or leaf.role != "assistant" or not (leaf.content or leaf.reasoning):
             raise SessionError("there is no answer to continue")
         self._own_file(self.title)
         assert self.model is not None
@@ -235,6 +236,12 @@ class Session:
         """Moves a sampling value by natural increments, clamped to its range. Raises SettingsError."""
         self.set_sampling(name, settings_module.nudge(name, self.settings.value(name), steps))
 
+    # Thinking
+
+    def set_think(self, value: str) -> None:
+        """Shall the model reason before it answers: on, off, auto; from the next answer on. Raises SettingsError."""
+        self.settings = self.settings.with_value(SESSION, "think", value)
+
     # Events
 
     def drain(self) -> list[Event]:
@@ -290,6 +297,7 @@ class Session:
             sampling=self.settings.sampling(),
             max_tokens=self.settings.value("max_tokens") or None,
             continue_last=continue_last,
+            think=THINK[self.settings.value("think")],
         )
         self._own_events.append(PathChanged())
 
@@ -307,9 +315,9 @@ class Session:
                 self.cache = event
             case AnswerStarted(seed=seed):
                 self.seed = seed
-            case TextDelta(text=text, ids=ids, sampling=sampling):
+            case TextDelta(text=text, ids=ids, sampling=sampling, reasoning=reasoning, seconds=seconds):
                 if self._writing is not None and event.message_id == self._writing.message.id:
-                    self._writing.message.extend(text, ids, sampling)
+                    self._writing.message.extend(text, ids, sampling, reasoning=reasoning, seconds=seconds)
                     self._record(lambda transcript: transcript.delta(event), self._writing.transcript)
             case AnswerFinished() | AnswerFailed():
                 return self._finish(event)

@@ -61,6 +61,10 @@ _SETTINGS = (
     Setting("threads", "model", 0, "Threads that compute; 0: one for each processor core.", (0, 1024)),
     Setting("cache_type", "model", "f16", "Number format of the KV cache.", choices=("f16", "f32")),
     Setting("max_tokens", "model", 0, "Longest answer in tokens; 0: no limit but the context.", (0, 2**31)),
+    Setting("chat_template", "model", "", "A known format (chatml, ...), a file, or none; empty: the model's own."),
+    Setting(
+        "think", "model", "auto", "Reasoning before the answer, of models that can.", choices=("auto", "on", "off")
+    ),
     Setting("system_prompt", "model", "", "What the model is told before the conversation."),
     Setting("temperature", "sampling", 0.8, "Higher is more varied; 0: always the likeliest.", (0, 5), step=0.05),
     Setting("top_k", "sampling", 40, "Choose among the k likeliest tokens; 0: all.", (0, 2**31 - 1), step=5),

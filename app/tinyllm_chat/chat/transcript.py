@@ -1,8 +1,8 @@
 """Transcripts: one append-only JSONL file for each chat.
 
 Records: header (version, id, title, model), message (id, parent, role, content), delta (a piece of an answer: id, text,
-token ids, sampling where it changed), resume (an answer is written on), end (why an answer ended, figures), head (the
-visible leaf).
+token ids, sampling where it changed, seconds if it is reasoning), resume (an answer is written on), end (why an answer
+ended, figures), head (the visible leaf).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import re
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,8 @@ class Transcript:
         record: dict[str, Any] = {"id": delta.message_id, "text": delta.text, "ids": list(delta.ids)}
         if delta.sampling is not None:
             record["sampling"] = delta.sampling
+        if delta.reasoning:
+            record |= {"reasoning": True, "seconds": round(delta.seconds, 3)}
         self._append("delta", record)
 
     def end(self, message: Message) -> None:
@@ -225,18 +228,21 @@ def _chat_info(path: Path) -> ChatInfo:
     )
 
 
-def _deltas(message: Message) -> list[TextDelta]:
-    """An answer in one piece for each stretch of equal sampling; all text goes into the first."""
-    starts = [span.start for span in message.sampling_spans] or [0]
-    bounds = [*starts[1:], len(message.ids)]
-    deltas = []
-    if starts[0] > 0:
-        deltas.append(TextDelta(message.id, "", tuple(message.ids[: starts[0]]), 0.0))
-    for index, (start, stop) in enumerate(zip(starts, bounds, strict=True)):
-        sampling = message.sampling_spans[index].values if message.sampling_spans else None
-        text = message.content if index == 0 else ""
-        deltas.append(TextDelta(message.id, text, tuple(message.ids[start:stop]), 0.0, sampling))
-    return deltas
+def _deltas(message: Message) -> Iterator[TextDelta]:
+    """An answer in one piece for each stretch of equal sampling, reasoning apart; all text goes into the first."""
+    sampling = {span.start: span.values for span in message.sampling_spans}
+    starts = sorted({0, message.thought_tokens, *sampling})
+    texts = {True: message.reasoning, False: message.content}
+    for start, stop in zip(starts, [*starts[1:], len(message.ids)], strict=True):
+        thought = start < message.thought_tokens
+        seconds = message.thought_seconds if thought and start == 0 else 0.0
+        text, texts[thought] = texts[thought], ""
+        ids = tuple(message.ids[start:stop])
+        if text or ids or start in sampling:
+            yield TextDelta(message.id, text, ids, 0.0, sampling.get(start), thought, seconds)
+    for thought, text in texts.items():
+        if text:
+            yield TextDelta(message.id, text, (), 0.0, None, thought)
 
 
 @contextlib.contextmanager

@@ -103,7 +103,13 @@ class _Reader:
         ids, text = record.get("ids"), _text(record, "text")
         if not isinstance(ids, list) or not all(type(id) is int and 0 <= id < 2**31 for id in ids):
             raise _BadRecord
-        self._answer(record).extend(text, ids, _sampling(record))
+        self._answer(record).extend(
+            text,
+            ids,
+            _sampling(record),
+            reasoning=record.get("reasoning") is True,
+            seconds=float(_number(record, "seconds", 1e9)),
+        )
 
     def _take_end(self, record: dict[str, Any]) -> None:
         answer = self._answer(record)

@@ -1,4 +1,7 @@
-"""One answer on standard output, as it is written; everything else goes to standard error."""
+"""One answer on standard output, as it is written; everything else goes to standard error.
+
+What the model thinks before it answers is not part of the answer.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,8 @@ def answer(session: Session, model: Path, prompt: str) -> None:
         write.end()
         if reason in _ENDINGS:
             note(_ENDINGS[reason])
+        if write.nothing and session.conversation.leaf is not None and session.conversation.leaf.reasoning:
+            note("the model was still thinking (--think off has it answer at once)")
     except KeyboardInterrupt:
         session.stop()
         write.end()
@@ -76,7 +81,7 @@ def _until_finished(session: Session, write: _Output) -> str:
     while True:
         for event in session.drain():
             match event:
-                case TextDelta(text=text):
+                case TextDelta(text=text, reasoning=False):
                     write(text)
                 case AnswerFinished(reason=reason):
                     return reason
@@ -93,6 +98,7 @@ class _Output:
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
         self._last = "\n"
+        self.nothing = True  # was written
         if isinstance(sys.stdout, io.TextIOWrapper):
             if self._terminal:
                 sys.stdout.reconfigure(errors="replace")
@@ -105,6 +111,7 @@ class _Output:
             sys.stdout.write(text)
             sys.stdout.flush()
             self._last = text[-1]
+            self.nothing = False
 
     def end(self) -> None:
         """What a terminal shows next starts on a line of its own."""

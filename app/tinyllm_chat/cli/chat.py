@@ -58,7 +58,7 @@ def run(
     file_path = _model_file(positional or model, loaded, places, needed=text is not None)
     store = TranscriptStore(places.transcripts, places.exports)
     chat = _chat_id(store, continue_last, resume)
-    session = _session(loaded.settings, store if text is None or chat else None, use_template=not raw)
+    session = _session(loaded.settings, store if text is None or chat else None, raw=raw)
     try:
         if chat is not None:
             session.open_chat(chat)
@@ -135,12 +135,12 @@ def _chat_id(store: TranscriptStore, continue_last: bool, resume: str | None) ->
     return latest
 
 
-def _session(settings: Settings, store: TranscriptStore | None, *, use_template: bool) -> Session:
+def _session(settings: Settings, store: TranscriptStore | None, *, raw: bool) -> Session:
     options = ModelOptions(
         context_length=settings.value("context_length"),
         cache_type=settings.value("cache_type"),
         threads=settings.value("threads"),
-        use_template=use_template,
+        chat_template="none" if raw else settings.value("chat_template"),
     )
     return Session(LocalBackend(options), store, settings)
 

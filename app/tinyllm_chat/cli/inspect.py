@@ -87,7 +87,7 @@ def _problems(model: Model) -> tuple[list[str], list[str]]:
         lambda: model.architecture,
         lambda: model.weights,
         lambda: model.tokenizer,
-        lambda: model.chat_template,
+        model.choose_template,
     )
     problems: list[str] = []
     for part in parts:
@@ -103,8 +103,7 @@ def _problems(model: Model) -> tuple[list[str], list[str]]:
         problems += _types_without_kernel(model)
     except ImportError as error:
         notes.append(f"whether its tensor types can be computed with is not known, the compiler is missing: {error}")
-    if model.chat_template is None:
-        notes.append("there is no chat template: the model continues text instead of answering it")
+    notes += model.choose_template().notes
     return problems, notes
 
 

@@ -77,6 +77,13 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 @setting("--presence-penalty", "presence_penalty", type=float, metavar="X", help="0: off.")
 @setting("--frequency-penalty", "frequency_penalty", type=float, metavar="X", help="0: off.")
 @setting("-s", "--seed", "seed", type=int, metavar="N", help="Seed of the random numbers; -1: a new one each time.")
+@setting(
+    "--chat-template",
+    "chat_template",
+    metavar="NAME|FILE",
+    help="Format of the conversation: a known one (chatml, llama3, ...), a Jinja file, or none.",
+)
+@setting("--think", "think", type=click.Choice(["on", "off", "auto"]), help="Shall the model think before it answers?")
 @setting("-sys", "--system-prompt", "system_prompt", metavar="TEXT", help="What the model is told first.")
 @click.option("-p", "--prompt", metavar="TEXT", help="Answers once on standard output, without the screen.")
 @click.option(

@@ -82,6 +82,15 @@ class Actions:
             system = self._session.conversation.system
             self._app.prompt.set_text(f"/system {system.content if system is not None else ''}")
 
+    @action("Let the model think before it answers, or not", slash="think", argument="[on|off|auto]")
+    def think(self, argument: str) -> None:
+        if argument:
+            self._session.set_think(argument.lower())
+        value, model = self._session.settings.value("think"), self._session.model
+        answer = {"on": "on", "off": "off", "auto": "as the model has it"}[value]
+        doubt = "" if model is None or model.reasons else "; this model does not seem to know how"
+        self._app.say(f"Thinking is {answer}, from the next answer on{doubt}" if argument else f"Thinking is {answer}")
+
     @action("Write this chat as Markdown", keys="ctrl+s f4", slash="save", argument="[FILE]")
     def save(self, argument: str) -> None:
         path = self._session.export_markdown(Path(os.path.expanduser(argument)) if argument else None)
@@ -133,6 +142,10 @@ class Actions:
     @action("Show or hide the panels", keys="ctrl+b f3", slash="panels", group=VIEW)
     def panels(self) -> None:
         self._app.toggle_panels()
+
+    @action("Show what the model thought, or fold it", keys="ctrl+o", slash="thoughts", group=VIEW)
+    def thoughts(self) -> None:
+        self._app.pane.turn_thoughts()
 
     @action("Scroll up", keys="shift+up", group=VIEW)
     def scroll_up(self) -> None:

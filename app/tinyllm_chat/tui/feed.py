@@ -123,7 +123,7 @@ class Feed:
     def _text(self, event: TextDelta) -> None:
         self._speed = Speed(event.tokens_per_second, self._speed.prefill, self._speed.first_token)
         if view := self._pane.view_of(event.message_id):
-            view.add_text(event.text)
+            (view.add_thought if event.reasoning else view.add_text)(event.text)
             if event.sampling is not None:
                 view.show_state()
                 self._pane.update()

@@ -12,6 +12,9 @@ from tinyllm_engine.gguf_header import shown
 
 Message = dict[str, Any]
 
+REASONING = "reasoning_content"  # what an assistant thought before its content
+_ALSO_REASONING = ("reasoning", "thinking")  # what other templates call it
+
 # Templates put a role beside control tokens, or make one of it ("<|user|>"), so it must not be a way in.
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}")
 _SEPARATOR = "\n\n"
@@ -34,8 +37,11 @@ def _marked_message(message: Mapping[str, Any], index: int) -> Message:
     content = message.get("content")
     if content is not None and not isinstance(content, (str, list)):
         raise TemplateError(f"message {index}: expected content that is text, found {type(content).__name__}")
+    fields = {key: value for key, value in message.items() if key != "ids"}
+    if fields.get(REASONING):
+        fields = dict.fromkeys(_ALSO_REASONING, fields[REASONING]) | fields
     mark = message_mark(index)
-    return {key: value if key == "role" else marked(value, mark) for key, value in message.items() if key != "ids"}
+    return {key: value if key == "role" else marked(value, mark) for key, value in fields.items()}
 
 
 def _shown(role: Any) -> str:

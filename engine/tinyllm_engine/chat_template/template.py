@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -21,15 +21,22 @@ from tinyllm_engine.chat_template.marked_text import (
     message_mark,
     plain,
 )
-from tinyllm_engine.chat_template.messages import Message, marked, marked_messages, merge_system, merge_turns
+from tinyllm_engine.chat_template.messages import REASONING, Message, marked, marked_messages, merge_system, merge_turns
+from tinyllm_engine.chat_template.recorded import Splice, find_splices, whole_answer
+from tinyllm_engine.chat_template.splitter import Splitter, Tags
+from tinyllm_engine.chat_template.thinking import Marks, find_marks, switch_variables, tags_around
 from tinyllm_engine.errors import TemplateError
-from tinyllm_engine.tokenizer import Tokenizer, TokenType
+from tinyllm_engine.tokenizer import Tokenizer
 from tinyllm_engine.tokenizer.fields import location
 
-_KEY = "tokenizer.chat_template"
+KEY = "tokenizer.chat_template"
 _MESSAGE_LENGTH = 300
 _NO_SYSTEM = "the model's template takes no system message: its text was put in front of the first user message"
 _ALTERNATING = "the model's template wants turns to alternate: messages of the same role in a row were joined"
+
+
+class _Stopped(TemplateError):
+    """It reached its limits; another try would too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +53,13 @@ class Prompt:
 
     segments: the same in ids, BOS included; in order, and a message has several where the template repeats it
     notes: what had to be changed about the messages
+    splitter: tells reasoning from the answer in what the model writes next; None for a model that does not reason
     """
 
     text: MarkedText
     segments: tuple[Segment, ...]
     notes: tuple[str, ...] = ()
+    splitter: Splitter | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -66,33 +75,38 @@ class ChatTemplate:
 
     A message may also have `ids`: those that the model answered with. They stand in the prompt in place of its content,
     provided that they spell just that, hide no control token, and the template leaves the content as it is.
+
+    And it may have `reasoning_content`, what the model thought before its answer. Whether that is told to it again is
+    the template's to decide.
     """
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer, path: str = "") -> ChatTemplate | None:
         """None for a file without a template; TemplateError for one that cannot be compiled."""
-        source = metadata.get(_KEY)
+        source = metadata.get(KEY)
         if source is None or source == "":
             return None
         where = location(path)
         if not isinstance(source, str):
-            raise TemplateError(f"{where}{_KEY}: expected a string, found {type(source).__name__}")
+            raise TemplateError(f"{where}{KEY}: expected a string, found {type(source).__name__}")
         return cls(source, tokenizer, where)
 
-    def __init__(self, source: str, tokenizer: Tokenizer, where: str = "") -> None:
+    def __init__(self, source: str, tokenizer: Tokenizer, where: str = "", key: str = KEY) -> None:
+        """where, key: of the source, for messages"""
         self._where = where
+        self._source = source
         self._tokenizer = tokenizer
         self._special_texts = _special_texts(tokenizer)
         self._lock = threading.Lock()  # the limits are those of one rendering
         self._environment = ChatEnvironment()
         if len(source) > MAX_SOURCE:
-            raise TemplateError(f"{where}{_KEY}: expected at most {MAX_SOURCE} characters, found {len(source)}")
+            raise TemplateError(f"{where}{key}: expected at most {MAX_SOURCE} characters, found {len(source)}")
         try:
             self._template = self._environment.from_string(source)
         except TemplateSyntaxError as error:
-            raise TemplateError(f"{where}{_KEY}, line {error.lineno}: {_line(error)}") from error
+            raise TemplateError(f"{where}{key}, line {error.lineno}: {_line(error)}") from error
         except Exception as error:  # of Jinja or of Python's compiler, at what Jinja made
-            raise TemplateError(f"{where}{_KEY}: {type(error).__name__}: {_line(error)}") from error
+            raise TemplateError(f"{where}{key}: {type(error).__name__}: {_line(error)}") from error
 
     def render(
         self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
@@ -117,12 +131,14 @@ class ChatTemplate:
         messages: Sequence[Mapping[str, Any]],
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        think: bool | None = None,
         **variables: Any,
     ) -> Prompt:
         """All there is to know about a rendered conversation.
 
         add_generation_prompt: end where the model is to answer
         continue_final_message: the last message is an unfinished answer; end within it
+        think: shall the model reason before it answers? None: as the template has it
         variables: what the template may know besides, e.g. tools
 
         Where the template refuses a system message or turns that do not alternate, or leaves a system message out of
@@ -131,18 +147,82 @@ class ChatTemplate:
         """
         checked = marked_messages(messages)
         unfinished = checked.pop() if continue_final_message and checked else None
+        answering = add_generation_prompt or unfinished is not None
+        text, notes = self._rendered(checked, answering, think, variables)
+        opening = plain(text[len(text.marks.rstrip(TEMPLATE)) :])
+        if answering and think is False and self.marks is not None and not self._switched_off(opening):
+            shortcut = self.marks.without(opening)
+            text, opening = text + shortcut, opening + shortcut
+        splices = find_splices(text, messages[: len(checked)], self.marks, self._tokenizer)
+        splitter = self.marks.splitter(opening) if answering and self.marks is not None else None
+        if unfinished is not None:
+            start = len(text)
+            text += self._written(opening, unfinished)
+            if splitter is not None:
+                splitter.resume(plain(text[start:]))
+            mark = message_mark(len(checked))
+            ids = whole_answer(messages[len(checked)], opening, self.marks, self._tokenizer)
+            splices += [Splice(start, len(text), ids, mark)] if ids else []
+        return Prompt(text, self._segments(text, splices), notes, splitter)
+
+    @cached_property
+    def marks(self) -> Marks | None:
+        """How the model marks its reasoning; None if it does not seem to reason."""
+        return find_marks(self._source, self._tokenizer, self._discovered_tags)
+
+    def _rendered(
+        self, messages: list[Message], add_generation_prompt: bool, think: bool | None, variables: Mapping[str, Any]
+    ) -> tuple[MarkedText, tuple[str, ...]]:
         known = {
             "tools": None,
             "documents": None,
             **self._special_texts,
+            **({} if think is None else switch_variables(self._source, think)),
             **marked(variables, OUTSIDE),
-            "add_generation_prompt": add_generation_prompt or unfinished is not None,
+            "add_generation_prompt": add_generation_prompt,
         }
         with self._lock:
-            text, notes = self._render_somehow(checked, known)
-        if unfinished is not None:
-            text += _unfinished_text(unfinished)
-        return Prompt(text, self._segments(text, messages), notes)
+            return self._render_somehow(messages, known)
+
+    @cached_property
+    def _has_switch(self) -> bool:
+        """Does the template itself do something about a model that shall not think?"""
+        question = marked_messages([{"role": "user", "content": "x"}])
+        on, off = (self._rendered(question, True, think, {})[0] for think in (True, False))
+        return plain(on) != plain(off)
+
+    def _switched_off(self, opening: str) -> bool:
+        """The prompt has not begun reasoning that should not be."""
+        assert self.marks is not None
+        return self._has_switch and not self.marks.splitter(opening).reasoning
+
+    def _discovered_tags(self) -> Tags | None:
+        """What the template puts around the reasoning of a message."""
+        reasoning, content = "why", "what"
+        question, answer = {"role": "user", "content": "x"}, {"role": "assistant", "content": content}
+        try:
+            text = self._rendered(marked_messages([question, {**answer, REASONING: reasoning}]), False, None, {})[0]
+            prompt = self._rendered(marked_messages([question]), True, None, {})[0]
+        except TemplateError:
+            return None
+        mark = message_mark(1)
+        start = text.marks.find(mark)
+        stop = start + len(reasoning)
+        rest = text.marks.find(mark, stop)
+        if plain(text[start:stop]) != reasoning or rest < 0 or plain(text[rest : rest + len(content)]) != content:
+            return None
+        return tags_around(plain(text[:start]), plain(prompt), plain(text[stop:rest]))
+
+    def _written(self, opening: str, answer: Message) -> MarkedText:
+        """An unfinished answer, as the model would have written it."""
+        content, reasoning = (answer.get(name) or "" for name in ("content", REASONING))
+        if not isinstance(content, str) or not isinstance(reasoning, str):
+            raise TemplateError(f"only a text can be continued, not a message of type {type(content).__name__}")
+        if self.marks is None:
+            return MarkedText(content)
+        own = {"content": content, "reasoning": reasoning}
+        pieces = self.marks.written(opening, reasoning, content)
+        return MarkedText().join(own.get(kind or "", text) for text, kind in pieces)
 
     def _render_somehow(self, messages: list[Message], known: dict[str, Any]) -> tuple[MarkedText, tuple[str, ...]]:
         """The messages as they are or, if the template does not take them so, rearranged; and what was done."""
@@ -162,18 +242,27 @@ class ChatTemplate:
         return first, ()
 
     def _render(self, messages: list[Message], known: dict[str, Any]) -> MarkedText:
+        try:
+            return self._run(messages, known)
+        except _Stopped:
+            raise
+        except TemplateError:
+            # Some ask whether there are tools by looking for the variable, and stumble over one that says: none.
+            return self._run(messages, {name: value for name, value in known.items() if value is not None})
+
+    def _run(self, messages: list[Message], known: dict[str, Any]) -> MarkedText:
         self._environment.limits = Limits()
         try:
             return MarkedText(self._template.render(**known, messages=messages))
         except RaisedByTemplate:
             raise
         except LimitError as error:
-            raise TemplateError(f"{self._where}the chat template was stopped: {error}") from error
+            raise _Stopped(f"{self._where}the chat template was stopped: {error}") from error
         except Exception as error:  # whatever can go wrong in a program that came with a file
             raise TemplateError(f"{self._where}the chat template failed{_at_line(error)}: {_line(error)}") from error
 
-    def _segments(self, text: MarkedText, messages: Sequence[Mapping[str, Any]]) -> tuple[Segment, ...]:
-        ids, marks = self._encode(text, messages)
+    def _segments(self, text: MarkedText, splices: list[Splice]) -> tuple[Segment, ...]:
+        ids, marks = self._encode(text, splices)
         bos = self._tokenizer.bos_id
         if self._tokenizer.add_bos and bos is not None and ids[:1] != [bos]:  # the template may have written it
             ids, marks = [bos, *ids], TEMPLATE + marks
@@ -185,43 +274,20 @@ class ChatTemplate:
             start = stop
         return tuple(segments)
 
-    def _encode(self, text: MarkedText, messages: Sequence[Mapping[str, Any]]) -> tuple[list[int], str]:
+    def _encode(self, text: MarkedText, splices: list[Splice]) -> tuple[list[int], str]:
         """Ids and the mark of each; recorded answers stand in place of their text."""
         ids: list[int] = []
         marks = ""
         start = 0
-        for splice_start, splice_stop, recorded in self._splices(text, messages):
+        for splice in splices:
             part, part_marks = self._tokenizer.encode_marked(
-                plain(text[start:splice_start]), text.marks[start:splice_start], after_special=start == 0
+                plain(text[start : splice.start]), text.marks[start : splice.start], after_special=start == 0
             )
-            ids += [*part, *recorded]
-            marks += part_marks + text.marks[splice_start] * len(recorded)
-            start = splice_stop
+            ids += [*part, *splice.ids]
+            marks += part_marks + splice.mark * len(splice.ids)
+            start = splice.stop
         part, part_marks = self._tokenizer.encode_marked(plain(text[start:]), text.marks[start:], start == 0)
         return ids + part, marks + part_marks
-
-    def _splices(self, text: MarkedText, messages: Sequence[Mapping[str, Any]]) -> list[tuple[int, int, list[int]]]:
-        """Where recorded ids go: start, stop, ids; in order of the text."""
-        splices = []
-        for index, message in enumerate(messages):
-            recorded, content = message.get("ids"), message.get("content")
-            if not isinstance(recorded, (list, tuple)) or not content or not self._spells(recorded, content):
-                continue
-            mark = re.escape(message_mark(index))
-            runs = [run.span() for run in re.finditer(f"{mark}+", text.marks)]
-            if len(runs) == 1 and plain(text[slice(*runs[0])]) == content:
-                splices.append((*runs[0], list(recorded)))
-        return sorted(splices)
-
-    def _spells(self, ids: Sequence[int], content: Any) -> bool:
-        """Are these ids of this vocabulary, none hidden and none an end, that come to just this text?"""
-        tokenizer = self._tokenizer
-        if not all(type(id) is int and 0 <= id < tokenizer.vocab_size for id in ids):
-            return False
-        hidden = (TokenType.CONTROL, TokenType.UNKNOWN)
-        if any(id in tokenizer.eog_ids or tokenizer.token_type(id) in hidden for id in ids):
-            return False
-        return b"".join(map(tokenizer.piece, ids)).decode("utf-8", "replace") == content
 
 
 def _special_texts(tokenizer: Tokenizer) -> dict[str, str]:
@@ -263,13 +329,6 @@ def _has_system_text(text: MarkedText, messages: list[Message]) -> bool:
         for index, message in enumerate(messages)
         if message["role"] == "system" and isinstance(message.get("content"), str) and message["content"].strip()
     )
-
-
-def _unfinished_text(message: Message) -> str:
-    content = message.get("content") or ""
-    if not isinstance(content, str):
-        raise TemplateError(f"only a text can be continued, not a message of type {type(content).__name__}")
-    return content
 
 
 def _line(error: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -91,6 +91,10 @@ class Tokenizer:
     def token_text(self, id: int) -> str:
         """As the vocabulary spells it: "Ġworld", "▁world", "<0x0A>", "<|im_end|>"."""
         return self._vocabulary.texts[self._checked(id)]
+
+    def token_id(self, text: str) -> int | None:
+        """The token that the vocabulary spells so; None if there is none."""
+        return self._vocabulary.ids.get(text)
 
     def token_type(self, id: int) -> TokenType:
         """The file's, except for texts whose meaning is known: those that end a turn are CONTROL."""
@@ -205,9 +209,11 @@ class Tokenizer:
             raw = re.sub(rb" '(?=s|m|re|ve)", b"'", raw)
         return raw.decode("utf-8", "replace")
 
-    def stream(self) -> StreamDecoder:
-        """A new decoder for text that arrives token by token."""
-        return StreamDecoder(self.piece)
+    def stream(self, show: Collection[int] = ()) -> StreamDecoder:
+        """A new decoder for text that arrives token by token. show: hidden tokens whose own text counts too"""
+        return StreamDecoder(
+            lambda id: self.token_text(id).encode("utf-8", "surrogateescape") if id in show else self.piece(id)
+        )
 
     def _checked(self, id: int) -> int:
         if not 0 <= operator.index(id) < len(self._vocabulary):

@@ -15,6 +15,7 @@ from tinyllm_chat.tui.widgets.answer import Answer
 from tinyllm_chat.tui.widgets.lines import Piece
 from tinyllm_chat.tui.widgets.progress import Progress, progress_line
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, row
+from tinyllm_chat.tui.widgets.thought import Thought
 
 SHOWN_LINES = 300  # of a message of the user; a pasted book is named, not scrolled past
 SHOWN_CHARACTERS = 30_000
@@ -29,16 +30,21 @@ ENDINGS = {
 class MessageView:
     """A message of the conversation as pieces. Text is fed to it as it grows; `show_state` reads the rest again."""
 
-    def __init__(self, message: conversation.Message, *, speaker: str, variant: str = "") -> None:
+    def __init__(
+        self, message: conversation.Message, *, speaker: str, variant: str = "", unfolded: bool = False
+    ) -> None:
+        """`unfolded`: what the model thought is shown whole."""
         self.message = message
         self._speaker = clean_line(speaker)
         self._variant = variant  # "2/3": which of several answers this is
         self._progress: Progress | None = None
         self._waiting: Piece | None = None
         self._answer: Answer | None = None
+        self.thought: Thought | None = None
         self._said: list[Piece] = []
         if message.role == "assistant":
             self._answer = Answer()
+            self.thought = Thought(message, unfolded)
             if message.content:
                 self._answer.feed(message.content)
                 self._answer.finish()
@@ -51,8 +57,9 @@ class MessageView:
     @property
     def pieces(self) -> list[Piece]:
         body = self._answer.pieces if self._answer is not None else self._said
+        thought = self.thought.pieces if self.thought is not None else []
         waiting = [] if self._waiting is None else [self._waiting]
-        return [self._heading, *body, *waiting, *self._ending]
+        return [self._heading, *thought, *body, *waiting, *self._ending]
 
     @property
     def progress(self) -> Progress | None:
@@ -70,15 +77,24 @@ class MessageView:
         self.show_progress(None)
         self._answer.feed(text)
 
+    def add_thought(self, text: str) -> None:
+        """More of what the model thinks before its answer; `paint` shows it."""
+        assert self.thought is not None
+        self.show_progress(None)
+        self.thought.feed(text)
+
     def paint(self) -> bool:
         """Brings the pieces up to date with the text, at most ten times a second; False if nothing changed."""
-        return self._answer is not None and self._answer.paint()
+        thought = self.thought is not None and self.thought.paint()
+        return (self._answer is not None and self._answer.paint()) or thought
 
     def finish(self) -> None:
         """The answer has ended, well or not."""
         if self._answer is not None:
             self.show_progress(None)
             self._answer.finish()
+        if self.thought is not None:
+            self.thought.finish()
         self.show_state()
 
     def set_variant(self, variant: str) -> None:

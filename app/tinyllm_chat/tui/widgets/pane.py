@@ -53,6 +53,7 @@ class ChatPane(Lines):
         self._queued: list[Piece] = []
         self._progress: Progress | None = None
         self._waiting: Piece | None = None
+        self._thoughts_unfolded = False
         self._bottom = Piece(lambda width: [Content()])
 
     @property
@@ -124,6 +125,14 @@ class ChatPane(Lines):
                 self._waiting = Piece(lambda width: [progress_line(progress, width)], gap=1)
             self.update()
 
+    def turn_thoughts(self) -> None:
+        """Shows what the model thought before each answer, from now on too; or folds it."""
+        self._thoughts_unfolded = not self._thoughts_unfolded
+        for view in self._views:
+            if view.thought is not None:
+                view.thought.turn(self._thoughts_unfolded)
+        self.update()
+
     def prune(self) -> None:
         """Lets go of what is far above the end that is being followed."""
         if len(self._views) > 2 * WINDOW and self.following:
@@ -135,6 +144,10 @@ class ChatPane(Lines):
         meta = event.style.meta
         if isinstance(step := meta.get("step"), int):
             self.post_message(self.VariantAsked(str(meta.get("message")), step))
+        elif isinstance(thought := meta.get("thought"), str):
+            if (view := self.view_of(thought)) is not None and view.thought is not None:
+                view.thought.turn()
+                self.update()
         elif isinstance(address := meta.get("address"), str):
             self.post_message(self.LinkClicked(address))
 
@@ -156,7 +169,9 @@ class ChatPane(Lines):
 
     def _view(self, message: conversation.Message) -> MessageView:
         speaker = _SPEAKERS.get(message.role) or message.model or "Answer"
-        return MessageView(message, speaker=speaker, variant=self._variant_of(message))
+        return MessageView(
+            message, speaker=speaker, variant=self._variant_of(message), unfolded=self._thoughts_unfolded
+        )
 
     @property
     def _hidden(self) -> int:
