@@ -485,7 +485,7 @@ def test_models_that_cannot_answer(tmp_path: Path, model: dict[str, Any], said: 
         (None, "the file has no chat template"),
         ("{{ raise_exception('only for pirates') }}", "only for pirates"),
         ("{% for", "tokenizer.chat_template, line 1"),
-        ("{% for x in range(10**9) %}x{% endfor %}", "the chat template was stopped"),
+        ("{% for x in range(10**9) %}x{% endfor %}", "Range too big"),
     ],
     ids=["none", "raises", "syntax", "endless"],
 )
@@ -496,8 +496,9 @@ def test_a_template_that_is_of_no_use_gives_way_to_what_the_tokens_imply(
     flags = ["-n", "8", "--temp", "0", "-p", "Hi"]
     result = run_process(path, *flags)
     assert result.code == 0
-    assert said in the_line(result.err)
-    assert "chatml is used" in result.err
+    note = result.err.splitlines()[0]
+    assert said in note
+    assert "chatml is used" in note
     assert result.out == run_process(tiny, *flags).out != ""
 
 
