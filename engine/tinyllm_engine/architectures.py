@@ -24,6 +24,7 @@ from tinyllm_engine.facts import (
     attention_scale_key,
     baichuan_alibi,
     baichuan_rotates,
+    but_every_fourth,
     constant,
     embedding_root,
     exaone4_rotates,
@@ -37,6 +38,8 @@ from tinyllm_engine.facts import (
     one_over,
     rope_pattern_key,
     windowed_only,
+    without_heads,
+    without_heads_and_network,
 )
 
 GPT = Architecture("gpt2", rope="none", norm="layer", activation="gelu", gate="none", positions=True)
@@ -68,6 +71,28 @@ HUNYUAN = replace(
     rope_alpha=True,
     qk_norm="head",
     qk_norm_after_rope=True,
+)
+
+LFM2 = Architecture(
+    "lfm2",
+    rope="neox",
+    qk_norm="head",
+    window=Window(0, rope_key=False),
+    output_norm="token_embd_norm",
+    recurrent="short_convolution",
+    recurs=without_heads,
+)
+QWEN35 = Architecture(
+    "qwen35",
+    rope="neox",
+    rope_sections="imrope",
+    norms=Norms(ffn_before="post_attention_norm"),
+    qk_norm="head",
+    ffn_scales=True,
+    attention_gate=True,
+    recurrent="delta_net",
+    recurs=but_every_fourth,
+    tiled_keys=True,
 )
 
 ARCHITECTURES = {
@@ -186,6 +211,48 @@ ARCHITECTURES = {
             parallel="without_ffn_norm",
             qk_norm="head",
             qk_norm_optional=True,
+        ),
+        Architecture("mamba", rope="none", recurrent="mamba", feed_forward=False),
+        Architecture("mamba2", rope="none", recurrent="mamba2", feed_forward=False),
+        Architecture(
+            "falcon-h1",
+            rope="neox",
+            unused=("attn_output.bias",),
+            recurrent="mamba2",
+            beside_attention=True,
+        ),
+        replace(GRANITE, name="granitehybrid", recurrent="mamba2", recurs=without_heads, experts=True),
+        LFM2,
+        QWEN35,
+        replace(
+            QWEN35,
+            name="qwen3next",
+            rope_sections="",
+            ffn_scales=False,
+            tiled_keys=False,
+            recurrent_scales=False,
+            experts=True,
+        ),
+        Architecture(
+            "plamo2",
+            rope="neox",
+            norms=SANDWICH,
+            qk_norm="head",
+            gate="fused",
+            recurrent="plamo2",
+            recurs=without_heads,
+            recurrent_scales=False,
+        ),
+        Architecture("jamba", rope="none", recurrent="mamba", recurs=without_heads, experts=True),
+        Architecture(
+            "nemotron_h",
+            rope="none",
+            norms=Norms(ffn_before="attn_norm"),
+            activation="relu2",
+            gate="none",
+            ffn_scales=True,
+            recurrent="mamba2",
+            recurs=without_heads_and_network,
         ),
         GPT,
         replace(GPT, name="starcoder"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tinyllm_engine.config import ModelConfig
+from tinyllm_engine.config import MAX_BLOCKS, ModelConfig
 
 Number = Callable[[ModelConfig], float]
 Choice = Callable[[ModelConfig, int, bool], bool]  # (config, block, whether it has a window)
@@ -69,6 +69,10 @@ def always(config: ModelConfig, block: int, windowed: bool) -> bool:
     return True
 
 
+def everywhere(config: ModelConfig, block: int) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Architecture:
     """The facts of one `general.architecture`. Those of a plain llama are the default.
@@ -91,10 +95,16 @@ class Architecture:
     ffn_scales: whether weight scales (`.scale`) of the network count; those of attention always do
     attn_softcap, final_softcap: their values where the key is absent, 0 for none; None: whatever keys there are, none
     alibi: exponent of the steepest slope (arXiv:2108.12409), 0: none
-    positions: learned ones, position_embd; embedding_norm: token_embd_norm
+    output_norm: the name of the last norm; positions: learned ones, position_embd; embedding_norm: token_embd_norm
     clamp_qkv: by attention.clamp_kqv; temperature: queries grow with their position, by attention.temperature_scale
     unused: tensors that its files may have and that change nothing
     sinks: attn_sinks, one more score in every softmax
+    attention_gate: what attention's last matrix multiplies is gated, by what lies behind each query
+    recurrent: what remembers: "short_convolution", "mamba", "mamba2", "plamo2", "delta_net", or "" for nothing;
+        recurs: in which blocks; beside_attention: together with attention, as opposed to in its place;
+        recurrent_scales: whether weight scales of it count
+    tiled_keys: head h of a delta net has key h % key heads, as opposed to one shared with its neighbours
+    feed_forward: whether there are feed-forward networks, where the file has a length for them
     experts: with an expert_count its networks are mixtures of experts; other families do not look at the key
     """
 
@@ -127,12 +137,20 @@ class Architecture:
     final_softcap: float | None = None
     window: Window | None = None
     alibi: Number = zero
+    output_norm: str = "output_norm"
     positions: bool = False
     embedding_norm: bool = False
     clamp_qkv: bool = False
     temperature: bool = False
     unused: tuple[str, ...] = ()
     sinks: bool = False
+    attention_gate: bool = False
+    recurrent: str = ""
+    recurs: Callable[[ModelConfig, int], bool] = everywhere
+    beside_attention: bool = False
+    recurrent_scales: bool = True
+    tiled_keys: bool = False
+    feed_forward: bool = True
     experts: bool = False
 
 
@@ -182,6 +200,29 @@ def rope_pattern_key(config: ModelConfig, block: int, windowed: bool) -> bool:
 
 def embedding_root(config: ModelConfig) -> float:
     return config.embedding_length**0.5
+
+
+def without_heads(config: ModelConfig, block: int) -> bool:
+    """Blocks without heads of keys and values."""
+    return not config.head_count_kv[block]
+
+
+def without_heads_and_network(config: ModelConfig, block: int) -> bool:
+    return not config.head_count_kv[block] and not config.feed_forward_length[block]
+
+
+def but_every_fourth(config: ModelConfig, block: int) -> bool:
+    """As the file says: flags for the blocks, or that every so many one has attention, 4 without a key."""
+    name = "attention.recurrent_layers"
+    key, value = config.keys.get(name)
+    flags = config.keys.integers(name, 1)
+    if flags is None and value is not None:
+        return bool(config.keys.check_integer(key, int(value) if type(value) is bool else value, 0, 1))
+    if flags is None:
+        return (block + 1) % config.keys.integer("full_attention_interval", 1, MAX_BLOCKS, default=4) != 0
+    if len(flags) < config.block_count:
+        config.keys.fail(key, f"{config.block_count} values, one per block", value)
+    return bool(flags[block])
 
 
 def gemma_attention(largest: int) -> Number:

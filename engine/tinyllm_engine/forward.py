@@ -8,9 +8,15 @@ from __future__ import annotations
 from tinyllm_engine.model import Model
 from tinyllm_engine.parts.attention import Attention, Projection
 from tinyllm_engine.parts.base import Norm
+from tinyllm_engine.parts.delta_net import GatedDeltaNet
 from tinyllm_engine.parts.feed_forward import FeedForward
+from tinyllm_engine.parts.mamba import Mamba
+from tinyllm_engine.parts.mamba2 import Mamba2
+from tinyllm_engine.parts.plamo2 import Plamo2
+from tinyllm_engine.parts.short_convolution import ShortConvolution
 from tinyllm_engine.program import Buffer
 from tinyllm_engine.recorder import Recorder
+from tinyllm_engine.recurrent_ops import Columns
 from tinyllm_engine.weights import FeedForwardPart, Mixer, Weights
 
 
@@ -79,13 +85,23 @@ def mix(p: Recorder, part: Mixer, xb: Buffer, il: int) -> Buffer:
             return attention(p, part, xb, il)
         case Projection():
             return xb
+        case ShortConvolution():
+            return short_convolution(p, part, xb, il)
+        case Mamba():
+            return mamba(p, part, xb, il)
+        case Mamba2():
+            return mamba2(p, part, xb, il)
+        case Plamo2():
+            return plamo2(p, part, xb, il)
+        case GatedDeltaNet():
+            return delta_net(p, part, xb, il)
 
 
 def attention(p: Recorder, part: Attention, xb: Buffer, il: int) -> Buffer:
     q, k = p.buffer("q", part.heads * part.key_length), p.buffer("k", part.kv_heads * part.key_length)
     v, att = p.buffer("v", part.kv_heads * part.value_length), p.buffer("att", part.heads * part.value_length)
 
-    p.matmul(q, part.q, xb)
+    gate = projected_gate(p, part, q, xb)
     p.matmul(k, part.k, xb)
     p.matmul(v, part.v, xb)
     if part.clamp:
@@ -102,7 +118,20 @@ def attention(p: Recorder, part: Attention, xb: Buffer, il: int) -> Buffer:
         p.temperature(q, part.temperature)
     p.append(il, k, v)
     p.attention(att, q, il, part.heads, part.scoring)
+    if gate is not None:
+        p.sigmoid_gate(att, gate)
     return normed(p, att, part.sub_norm, "att_norm")
+
+
+def projected_gate(p: Recorder, part: Attention, q: Buffer, xb: Buffer) -> Buffer | None:
+    """The queries, and the gate that lies behind each."""
+    if not part.gated:
+        p.matmul(q, part.q, xb)
+        return None
+    gate, both = p.buffer("att_gate", part.q.outputs // 2), p.buffer("q_and_gate", part.q.outputs)
+    p.matmul(both, part.q, xb)
+    p.split_heads(q, gate, both, part.heads)
+    return gate
 
 
 def normed_heads(p: Recorder, part: Attention, q: Buffer, k: Buffer) -> tuple[Buffer, Buffer]:
@@ -112,6 +141,83 @@ def normed_heads(p: Recorder, part: Attention, q: Buffer, k: Buffer) -> tuple[Bu
         p.norm_heads(q, part.heads, part.q_norm)
         p.norm_heads(k, part.kv_heads, part.k_norm)
     return q, k
+
+
+def short_convolution(p: Recorder, part: ShortConvolution, xb: Buffer, il: int) -> Buffer:
+    b, c, x, y = (p.buffer(name, part.x.outputs) for name in ("conv_b", "conv_c", "conv_x", "conv_y"))
+
+    p.matmul(b, part.b, xb)
+    p.matmul(c, part.c, xb)
+    p.matmul(x, part.x, xb)
+    p.gated_convolve(y, b, c, x, part.taps, il)
+    return y
+
+
+def mamba(p: Recorder, part: Mamba, xb: Buffer, il: int) -> Buffer:
+    x, z, dt, u, y = (p.buffer(name, part.x.outputs) for name in ("ssm_x", "ssm_z", "ssm_dt", "ssm_u", "ssm_y"))
+    rank = p.buffer("ssm_rank", part.dt_rank.outputs)
+    b, c = p.buffer("ssm_b", part.b.outputs), p.buffer("ssm_c", part.c.outputs)
+
+    p.matmul(x, part.x, xb)
+    p.matmul(z, part.z, xb)
+    p.convolve(u, x, part.taps, part.conv_bias, il)
+    p.matmul(rank, part.dt_rank, u)
+    p.matmul(b, part.b, u)
+    p.matmul(c, part.c, u)
+    p.matmul(dt, part.dt, normed(p, rank, part.dt_norm, "ssm_rank_norm"))
+    b, c = normed(p, b, part.b_norm, "ssm_b_norm"), normed(p, c, part.c_norm, "ssm_c_norm")
+    p.mamba(y, u, b, c, dt, z, part, il)
+    return y
+
+
+def mamba2(p: Recorder, part: Mamba2, xb: Buffer, il: int) -> Buffer:
+    z, y = p.buffer("ssm_z", part.inner_size), p.buffer("ssm_y", part.inner_size)
+    xbc, convolved = p.buffer("ssm_xbc", part.xbc.outputs), p.buffer("ssm_convolved", part.xbc.outputs)
+    dt = p.buffer("ssm_dt", part.heads)
+
+    p.matmul(z, part.z, xb)
+    p.matmul(xbc, part.xbc, xb)
+    p.matmul(dt, part.dt, xb)
+    p.convolve(convolved, xbc, part.taps, part.conv_bias, il)
+    c_first = part.inner_size + part.groups * part.state_length
+    x, b, c = (Columns(convolved, first) for first in (0, part.inner_size, c_first))
+    p.mamba2(y, x, b, c, dt, z, part, il)
+    if part.norm is None or part.groups == 1:
+        return normed(p, y, part.norm, "ssm_norm")
+    p.norm_heads(y, part.groups, part.norm)
+    return y
+
+
+def plamo2(p: Recorder, part: Plamo2, xb: Buffer, il: int) -> Buffer:
+    zx = p.buffer("ssm_zx", part.zx.outputs)
+    z, x, u, y = (p.buffer(name, part.output.inputs) for name in ("ssm_z", "ssm_x", "ssm_u", "ssm_y"))
+    b, c = p.buffer("ssm_b", part.b.outputs), p.buffer("ssm_c", part.c.outputs)
+    rank, dt = p.buffer("ssm_rank", part.dt_rank.outputs), p.buffer("ssm_dt", part.dt.outputs)
+
+    p.matmul(zx, part.zx, xb)
+    p.split_heads(z, x, zx, part.dt.outputs)
+    p.convolve(u, x, part.taps, None, il)
+    p.matmul(b, part.b, u)
+    p.matmul(c, part.c, u)
+    p.matmul(rank, part.dt_rank, u)
+    p.matmul(dt, part.dt, normed(p, rank, part.dt_norm, "ssm_rank_norm"))
+    b, c = normed(p, b, part.b_norm, "ssm_b_norm"), normed(p, c, part.c_norm, "ssm_c_norm")
+    p.mamba2(y, Columns(u), Columns(b), Columns(c), dt, z, part, il)
+    return y
+
+
+def delta_net(p: Recorder, part: GatedDeltaNet, xb: Buffer, il: int) -> Buffer:
+    qkv, convolved = p.buffer("net_qkv", part.qkv.outputs), p.buffer("net_convolved", part.qkv.outputs)
+    z, o = p.buffer("net_z", part.z.outputs), p.buffer("net_o", part.z.outputs)
+    alpha, beta = p.buffer("net_alpha", part.heads), p.buffer("net_beta", part.heads)
+
+    p.matmul(qkv, part.qkv, xb)
+    p.matmul(z, part.z, xb)
+    p.matmul(alpha, part.alpha, xb)
+    p.matmul(beta, part.beta, xb)
+    p.convolve(convolved, qkv, part.taps, None, il)
+    p.delta_net(o, convolved, z, alpha, beta, part, il)
+    return o
 
 
 # --- each row by itself -----------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from tinyllm_engine.parts.attention import Scoring, Temperature
 from tinyllm_engine.parts.base import Linear, Norm
 from tinyllm_engine.parts.feed_forward import XIELU
 from tinyllm_engine.program import ALL, CODE_FIELDS, Buffer, CodesBuffer, Op, Program
+from tinyllm_engine.recurrent_ops import RecurrentOps
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.tensor import TensorView
 
@@ -78,7 +79,7 @@ def kernel_for(module: ModuleType, tensor: TensorView) -> Kernel:
     return kernel
 
 
-class Recorder(ExpertOps):
+class Recorder(ExpertOps, RecurrentOps):
     """Records one program over shared state, cache and scratch memory."""
 
     def __init__(

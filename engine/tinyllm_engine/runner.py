@@ -53,7 +53,12 @@ class Runner:
         weights = model.weights
         _check_sizes(model)
         self.vocab_size = weights.output.outputs
-        self.cache = KVCache([layer.cached for layer in weights.layers], self.context_length, kv_type)
+        self.cache = KVCache(
+            [layer.cached for layer in weights.layers],
+            self.context_length,
+            kv_type,
+            states=[layer.state_size for layer in weights.layers],
+        )
         self.team = Team(self.threads)
         self.state = State(min(BATCH, -(-self.context_length // 4) * 4))
         self._decode, self._decode_logits = self._record(1, 1, fuse)
@@ -87,6 +92,11 @@ class Runner:
     @property
     def kv_bytes_per_token(self) -> int:
         return self.cache.bytes_per_token
+
+    @property
+    def state_bytes(self) -> int:
+        """What a sequence takes at most besides keys and values: its recurrent state and the checkpoints of that."""
+        return self.cache.states.most_bytes
 
     def sequence(self) -> Sequence:
         """Sequence 0: the one the runner's own forward, position, tokens and truncate speak of."""

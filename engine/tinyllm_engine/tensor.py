@@ -61,6 +61,11 @@ class TensorView:
         data = self.data[start * self.row_bytes : stop * self.row_bytes]
         return TensorView(self.name, (self.dims[0], stop - start), self.type, data)
 
+    def taken(self, rows: npt.NDArray[np.integer]) -> TensorView:
+        """These rows in this order as a tensor of their own, dims [dims[0], len(rows)]: a copy."""
+        data = self.data.reshape(self.rows, self.row_bytes)[rows].reshape(-1)
+        return TensorView(self.name, (self.dims[0], len(rows)), self.type, data)
+
     def dequantize(self, start: int = 0, stop: int | None = None) -> npt.NDArray[np.float32]:
         """float32 [stop - start, dims[0]]: the rows from start up to stop (all by default), as new memory."""
         stop = self.rows if stop is None else stop

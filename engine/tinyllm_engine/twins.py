@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyllm_engine import expert_twins  # noqa: F401 - its twins register themselves
+from tinyllm_engine import expert_twins, recurrent_twins  # noqa: F401 - their twins register themselves
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.kernels.attention import RUN
 from tinyllm_engine.kv_cache import PAGE

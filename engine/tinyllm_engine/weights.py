@@ -7,11 +7,13 @@ A layer lets rows see each other (its mixers: attention, or what stands in its p
 2. a fact in `architectures.py` that says which layers have it, and its place in `_mixers` or `_feed_forward` below;
 3. a function in `forward.py` that records what it computes, and a case in `mix` or `feed_forward` there; the same in
    `reference.py`. A mixer leaves out its last product: that is by `output`, which every mixer has;
-4. where it keeps rows in the cache: a property `cached` with their shape.
+4. where it keeps rows in the cache: a property `cached` with their shape; where it remembers a sequence as a whole: a
+   property `state_size`. A layer has one part at most of each sort.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinyllm_engine.config import ModelConfig
@@ -19,14 +21,27 @@ from tinyllm_engine.facts import Architecture
 from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.parts.attention import Attention, Projection, read_attention, read_projection
 from tinyllm_engine.parts.base import Linear, Norm, Tensors
+from tinyllm_engine.parts.delta_net import GatedDeltaNet, read_delta_net
 from tinyllm_engine.parts.feed_forward import FeedForward, read_feed_forward
+from tinyllm_engine.parts.mamba import Mamba, read_mamba
+from tinyllm_engine.parts.mamba2 import Mamba2, read_mamba2
+from tinyllm_engine.parts.plamo2 import Plamo2, read_plamo2
 from tinyllm_engine.parts.rotation import Rotations, read_rotations
+from tinyllm_engine.parts.short_convolution import ShortConvolution, read_short_convolution
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.tensor import TensorView
 
-Mixer = Attention | Projection
+Recurrent = ShortConvolution | Mamba | Mamba2 | Plamo2 | GatedDeltaNet
+Mixer = Attention | Projection | Recurrent
 FeedForwardPart = FeedForward
 NOTHING_CACHED = LayerShape(0, 0, 0)
+READ_RECURRENT: dict[str, Callable[[Tensors, Architecture, ModelConfig, int], Recurrent]] = {
+    "short_convolution": read_short_convolution,
+    "mamba": read_mamba,
+    "mamba2": read_mamba2,
+    "plamo2": read_plamo2,
+    "delta_net": read_delta_net,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +66,11 @@ class Layer:
     def cached(self) -> LayerShape:
         """The rows of K and V that the block keeps of a token."""
         return next((mixer.cached for mixer in self.mixers if isinstance(mixer, Attention)), NOTHING_CACHED)
+
+    @property
+    def state_size(self) -> int:
+        """float32 values that the block remembers of a sequence."""
+        return sum(mixer.state_size for mixer in self.mixers if not isinstance(mixer, Attention | Projection))
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +110,7 @@ def read_weights(tensors: Tensors, facts: Architecture, config: ModelConfig) -> 
         position_embd=_positions(tensors, facts, config),
         embedding_norm=_norm(tensors, facts, config, "token_embd_norm") if facts.embedding_norm else None,
         layers=[_layer(tensors, facts, config, block, rotations) for block in range(config.block_count)],
-        output_norm=_norm(tensors, facts, config, "output_norm"),
+        output_norm=_norm(tensors, facts, config, facts.output_norm),
         output=_output(tensors, token_embd).scaled(facts.logit_scale(config)),
         final_softcap=facts.final_softcap or 0.0 if softcap is None else softcap,
         ropes=rotations.all if rotations is not None else (),
@@ -160,8 +180,15 @@ def _is_parallel(tensors: Tensors, facts: Architecture, config: ModelConfig, blo
 def _mixers(
     tensors: Tensors, facts: Architecture, config: ModelConfig, block: int, rotations: Rotations | None
 ) -> tuple[Mixer, ...]:
-    """What stands in the place of attention; nothing where a block has no heads."""
+    """What stands in the place of attention, or beside it; nothing where a block has no heads."""
     scale = facts.residual_scale(config)
+    if facts.recurrent:
+        recurs = facts.recurs(config, block)
+        attends = config.head_count_kv[block] > 0 and (facts.beside_attention or not recurs)
+        mixers: list[Mixer] = [read_attention(tensors, facts, config, block, rotations)] if attends else []
+        if recurs:
+            mixers.append(READ_RECURRENT[facts.recurrent](tensors, facts, config, block))
+        return tuple(mixer.scaled(scale) for mixer in mixers)
     if not config.head_count[block]:
         return ()
     if not config.head_count_kv[block]:
@@ -170,6 +197,6 @@ def _mixers(
 
 
 def _feed_forward(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> FeedForwardPart | None:
-    if not config.feed_forward_length[block]:
+    if not config.feed_forward_length[block] or not facts.feed_forward:
         return None
     return read_feed_forward(tensors, facts, config, block).scaled(facts.residual_scale(config))

@@ -12,8 +12,10 @@ from tinyllm_engine.parts.base import Norm
 from tinyllm_engine.program import Buffer, Program
 from tinyllm_engine.quants import QUANT_TYPES, QuantType
 from tinyllm_engine.recorder import Recorder, State
+from tinyllm_engine.recurrent_state import RecurrentState
 from tinyllm_engine.team import CANCEL, Team
 from tinyllm_engine.tensor import TensorView
+from tinyllm_engine.twin import array_at
 from tinyllm_engine.twins import check
 
 TYPES = {kind.name: kind for kind in QUANT_TYPES.values()}
@@ -44,11 +46,12 @@ def random_norm(kind: str, columns: int, seed: int = 4) -> Norm:
 class Recording:
     """A recorder for `rows` rows (1: decode) with a cache of one layer, and the team that runs what it records."""
 
-    def __init__(self, rows: int, threads: int, shape: LayerShape, context_length: int, kv_type: str):
+    def __init__(self, rows: int, threads: int, shape: LayerShape, context_length: int, kv_type: str, state_size: int):
         self.team = Team(threads)
         self.state = State(rows)
-        self.cache = KVCache([shape], context_length, kv_type)
+        self.cache = KVCache([shape], context_length, kv_type, [state_size])
         self.pages = PageTable(self.cache, context_length)
+        self.recurrent = RecurrentState(self.cache.states)
         cancel = self.team.address(CANCEL)
         self.recorder = Recorder(self.state, self.cache, context_length, threads, cancel, rows, rows)
         self.random = np.random.default_rng(5)
@@ -59,6 +62,9 @@ class Recording:
         self.state.set_rows(rows, first_output)
         self.state.positions[:] = position + np.arange(len(self.state.positions))
         self.state.tables[:] = self.pages.table.ctypes.data
+        source, target, _ = self.recurrent.addresses()
+        self.state.sources[:], self.state.targets[:] = target, target
+        self.state.sources[0] = source
 
     def filled(self, name: str, columns: int, scale: float = 1.0) -> Buffer:
         """A buffer of random numbers."""
@@ -73,9 +79,17 @@ class Recording:
             return program
         return program.fuse(one_row_rules(self.team.threads) if self.recorder.one_row else batch_rules())
 
+    def check_program(self, program: Program) -> None:
+        """Runs a program, each op against its twin."""
+        check(program, self.team)
+
+    def floats_at(self, address: int) -> np.ndarray:
+        """A copy of the recurrent state at an address."""
+        return array_at(address, np.float32, self.cache.states.block_bytes // 4).copy()
+
     def check(self, fuse: bool = False) -> None:
         """Runs what has been recorded, each op against its twin."""
-        check(self.program(fuse), self.team)
+        self.check_program(self.program(fuse))
 
 
 @contextmanager
@@ -85,8 +99,9 @@ def recording(
     shape: LayerShape | None = None,
     context_length: int = 64,
     kv_type: str = "f32",
+    state_size: int = 0,
 ) -> Iterator[Recording]:
-    made = Recording(rows, threads, shape or LayerShape(1, 32, 32), context_length, kv_type)
+    made = Recording(rows, threads, shape or LayerShape(1, 32, 32), context_length, kv_type, state_size)
     try:
         yield made
     finally:

@@ -50,6 +50,7 @@ class Attention:
     q_norm, k_norm: of the heads of q and k, or of their rows with norm_rows; before they rotate, or after it
     rope: how q and k rotate; None where they do not
     sub_norm: of what `output` multiplies
+    gated: what `output` multiplies is first multiplied by the sigmoid of what q has behind each head
     """
 
     q: Linear
@@ -69,6 +70,7 @@ class Attention:
     norm_after_rope: bool = False
     temperature: Temperature | None = None
     sub_norm: Norm | None = None
+    gated: bool = False
 
     @property
     def cached(self) -> LayerShape:
@@ -99,7 +101,8 @@ def read_attention(
         raise ModelError(
             f"{tensors.path}: attention.head_count_kv: expected a divisor of {heads} heads, found {kv_heads}"
         )
-    q, k, v = _projections(tensors, blk, embedding, (heads * d_k, kv_heads * d_k, kv_heads * d_v))
+    q_size = heads * d_k * (2 if facts.attention_gate else 1)
+    q, k, v = _projections(tensors, blk, embedding, (q_size, kv_heads * d_k, kv_heads * d_v))
     q_norm, k_norm = _head_norms(tensors, facts, config, block)
     window = windows(facts, config)[block]
     rotates = rotations is not None and facts.rotates(config, block, window > 0)
@@ -127,6 +130,7 @@ def read_attention(
         norm_after_rope=facts.qk_norm_after_rope,
         temperature=_temperature(facts, config),
         sub_norm=_norm(tensors, facts, config, f"{blk}.attn_sub_norm", heads * d_v) if facts.sub_norms else None,
+        gated=facts.attention_gate,
     )
 
 

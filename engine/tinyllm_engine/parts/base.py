@@ -38,6 +38,11 @@ class Linear:
         bias = None if self.bias is None else self.bias[start:stop]
         return Linear(self.weight.rows_between(start, stop), bias, self.scale)
 
+    def taken(self, rows: np.ndarray) -> Linear:
+        """These outputs in this order: a copy."""
+        bias = None if self.bias is None else self.bias[rows]
+        return Linear(self.weight.taken(rows), bias, self.scale)
+
     def scaled(self, factor: float) -> Linear:
         """The same with its result multiplied: there the scale of a whole block costs nothing."""
         if factor == 1.0:
@@ -100,6 +105,20 @@ class Tensors:
     def optional(self, name: str, length: int) -> np.ndarray | None:
         """The same, or None where the file has no such tensor."""
         return self.vector(name, length) if name in self else None
+
+    def values(self, name: str, count: int) -> np.ndarray:
+        """float32 [count], in whatever shape the file has them."""
+        tensor = self.view(name)
+        if math.prod(tensor.dims) != count:
+            raise self.wrong_shape(tensor, [count])
+        return np.ascontiguousarray(tensor.dequantize().reshape(-1))
+
+    def matrix(self, name: str, inputs: int, outputs: int) -> np.ndarray:
+        """float32 [outputs, inputs], of a small one that multiplies nothing."""
+        tensor = self.view(name)
+        if tensor.dims != (inputs, outputs):
+            raise self.wrong_shape(tensor, [inputs, outputs])
+        return tensor.dequantize()
 
     def norm(self, name: str, length: int, kind: str, epsilon: float, weights: bool = True, heads: int = 1) -> Norm:
         """`name`.weight (or `name` itself, as some files have it), with `name`.bias where a layer norm has one.
