@@ -101,6 +101,9 @@ def remove_old_folders() -> None:
 _LEAN = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 native = njit(**_LEAN)  # called: compiled once for all its callers
 inlined = njit(**_LEAN, forceinline=True)  # small, or in an inner loop
+# Pasted into its caller before types are known: for the large bodies that kernels of several types share. Anything
+# compiled on its own is optimized once for itself and again in everything that contains it.
+shared = njit(**_LEAN, inline="always")
 
 
 class Compiled:

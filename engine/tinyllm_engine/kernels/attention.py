@@ -15,7 +15,7 @@ whatever the number of threads and whatever batch it came in.
 
 import numpy as np
 
-from tinyllm_engine.jit import inlined, kernel, layout, native, record
+from tinyllm_engine.jit import inlined, kernel, layout, native, record, shared
 from tinyllm_engine.kernels.elementwise import softcap8
 from tinyllm_engine.simd import (
     add,
@@ -45,6 +45,10 @@ PAGE = 64
 TILE_ROWS = 16  # batch rows that share the unpacking of a page
 RUN = 4  # pages
 MINUS_INFINITY = np.float32(-np.inf)
+# What is known of a query: the maximum of its scores, the sum of its weights, and the two factors by which the last
+# merge scales the values so far and the new ones. float32, in this order.
+STATE = 16
+KEEP, TAKE = 8, 12
 
 ATTEND = layout(
     "q",  # float32 [count, heads, k_size], already rotated
@@ -80,7 +84,7 @@ def max_runs(context_length: int) -> int:
 def scratch_floats(heads: int, kv_heads: int, k_size: int, v_size: int) -> int:
     """float32 values of scratch memory a thread needs: a page of K, one of V, scores, and the state of each query."""
     queries = max(4, TILE_ROWS * (heads // kv_heads))
-    return PAGE * (k_size + v_size) + 4 * PAGE + 2 * queries * (v_size + 2) + 64
+    return PAGE * (k_size + v_size) + 4 * PAGE + 2 * queries * (v_size + STATE // 4) + 64
 
 
 @inlined
@@ -177,13 +181,14 @@ def scores1(q, keys, size, scale, load8, element_bytes, scores, ahead):
 
 @native
 def merge_state(state, top, total):
-    """Folds (maximum, sum of weights) into a state; returns the factors of the state's values and of the new ones."""
+    """Folds (maximum, sum of weights) into a state, and leaves the factors of its values and of the new ones there."""
     old = load_f32(state)
     new = max(old, top)
     keep, take = first_lane(exp(splat_f32x8(old - new))), first_lane(exp(splat_f32x8(top - new)))
     store_f32(state, new)
     store_f32(state + 4, load_f32(state + 4) * keep + total * take)
-    return keep, take
+    store_f32(state + KEEP, keep)
+    store_f32(state + TAKE, take)
 
 
 @inlined
@@ -215,14 +220,16 @@ def bend_scores(a, head, scores, distance):
 
 @native
 def softmax_page(scores, hidden, visible, state):
-    """Turns the scores of one query into weights and folds them into its state; returns merge_state's factors.
+    """Turns the scores of one query into weights and folds them into its state.
 
     Keys before `hidden` and from `visible` on get weight 0.
     """
     if visible <= max(0, hidden):
         for key in range(0, PAGE, 8):
             store(scores + 4 * key, zero_f32x8())
-        return np.float32(1.0), np.float32(0.0)
+        store_f32(state + KEEP, np.float32(1.0))
+        store_f32(state + TAKE, np.float32(0.0))
+        return
     for key in range(hidden):
         store_f32(scores + 4 * key, MINUS_INFINITY)
     tops = splat_f32x8(MINUS_INFINITY)
@@ -238,17 +245,18 @@ def softmax_page(scores, hidden, visible, state):
         weight = exp(sub(load_f32x8(scores + 4 * key), shift))
         store(scores + 4 * key, weight)
         total = add(total, weight)
-    return merge_state(state, top, horizontal_sum(total))
+    merge_state(state, top, horizontal_sum(total))
 
 
 @inlined
-def merge_values(out, values, keep, take):
-    """out = out * keep + values * take, 8 elements."""
-    store(out, fma(values, splat_f32x8(take), mul(load_f32x8(out), splat_f32x8(keep))))
+def merge_values(out, values, state):
+    """Folds 8 new values into those so far, by the factors of the query's state."""
+    kept = mul(load_f32x8(out), splat_at_f32x8(state + KEEP))
+    store(out, fma(values, splat_at_f32x8(state + TAKE), kept))
 
 
 @native
-def values3(weights, values, keys, size, load8, element_bytes, f0, f1, f2, out, stride, ahead):
+def values3(weights, values, keys, size, load8, element_bytes, states, out, stride, ahead):
     """The same for 3 queries."""
     for i in range(0, size // 32 * 32, 32):
         a0, a1, a2, a3 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
@@ -266,35 +274,44 @@ def values3(weights, values, keys, size, load8, element_bytes, f0, f1, f2, out, 
             a2, b2, c2 = fma(v, a, a2), fma(v, b, b2), fma(v, c, c2)
             v = load8(at + 24 * element_bytes)
             a3, b3, c3 = fma(v, a, a3), fma(v, b, b3), fma(v, c, c3)
-        merge4(out + 4 * i, a0, a1, a2, a3, f0)
-        merge4(out + 4 * i + stride, b0, b1, b2, b3, f1)
-        merge4(out + 4 * i + 2 * stride, c0, c1, c2, c3, f2)
+        merge4(out + 4 * i, a0, a1, a2, a3, states)
+        merge4(out + 4 * i + stride, b0, b1, b2, b3, states + STATE)
+        merge4(out + 4 * i + 2 * stride, c0, c1, c2, c3, states + 2 * STATE)
     for i in range(size // 32 * 32, size, 8):
-        values8(weights, values, keys, size, i, load8, element_bytes, f0, out)
-        values8(weights + 4 * PAGE, values, keys, size, i, load8, element_bytes, f1, out + stride)
-        values8(weights + 8 * PAGE, values, keys, size, i, load8, element_bytes, f2, out + 2 * stride)
+        for t in range(3):
+            values8(
+                weights + 4 * t * PAGE,
+                values,
+                keys,
+                size,
+                i,
+                load8,
+                element_bytes,
+                states + t * STATE,
+                out + t * stride,
+            )
 
 
 @inlined
-def merge4(out, a, b, c, d, factors):
-    merge_values(out, a, factors[0], factors[1])
-    merge_values(out + 32, b, factors[0], factors[1])
-    merge_values(out + 64, c, factors[0], factors[1])
-    merge_values(out + 96, d, factors[0], factors[1])
+def merge4(out, a, b, c, d, state):
+    merge_values(out, a, state)
+    merge_values(out + 32, b, state)
+    merge_values(out + 64, c, state)
+    merge_values(out + 96, d, state)
 
 
 @native
-def values8(weights, values, keys, size, i, load8, element_bytes, factors, out):
+def values8(weights, values, keys, size, i, load8, element_bytes, state, out):
     """The 8 elements from `i` on, for one query."""
     total = zero_f32x8()
     for key in range(keys):
         total = fma(load8(values + (key * size + i) * element_bytes), splat_at_f32x8(weights + 4 * key), total)
-    merge_values(out + 4 * i, total, factors[0], factors[1])
+    merge_values(out + 4 * i, total, state)
 
 
 @native
-def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, out, stride, ahead):
-    """Adds a page's weighted values to 4 queries; f_t are their factors, their sums lie `stride` bytes apart."""
+def values4(weights, values, keys, size, load8, element_bytes, states, out, stride, ahead):
+    """Folds a page's weighted values into those of 4 queries, which lie `stride` bytes apart."""
     for i in range(0, size // 16 * 16, 16):
         a0, a1, b0, b1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
         c0, c1, d0, d1 = zero_f32x8(), zero_f32x8(), zero_f32x8(), zero_f32x8()
@@ -311,24 +328,24 @@ def values4(weights, values, keys, size, load8, element_bytes, f0, f1, f2, f3, o
             w = splat_at_f32x8(weights + 12 * PAGE + 4 * key)
             d0, d1 = fma(v0, w, d0), fma(v1, w, d1)
         o = out + 4 * i
-        merge_values(o, a0, f0[0], f0[1])
-        merge_values(o + 32, a1, f0[0], f0[1])
-        merge_values(o + stride, b0, f1[0], f1[1])
-        merge_values(o + stride + 32, b1, f1[0], f1[1])
-        merge_values(o + 2 * stride, c0, f2[0], f2[1])
-        merge_values(o + 2 * stride + 32, c1, f2[0], f2[1])
-        merge_values(o + 3 * stride, d0, f3[0], f3[1])
-        merge_values(o + 3 * stride + 32, d1, f3[0], f3[1])
+        merge_values(o, a0, states)
+        merge_values(o + 32, a1, states)
+        merge_values(o + stride, b0, states + STATE)
+        merge_values(o + stride + 32, b1, states + STATE)
+        merge_values(o + 2 * stride, c0, states + 2 * STATE)
+        merge_values(o + 2 * stride + 32, c1, states + 2 * STATE)
+        merge_values(o + 3 * stride, d0, states + 3 * STATE)
+        merge_values(o + 3 * stride + 32, d1, states + 3 * STATE)
     if size % 16 != 0:
-        last = size - 8
-        values8(weights, values, keys, size, last, load8, element_bytes, f0, out)
-        values8(weights + 4 * PAGE, values, keys, size, last, load8, element_bytes, f1, out + stride)
-        values8(weights + 8 * PAGE, values, keys, size, last, load8, element_bytes, f2, out + 2 * stride)
-        values8(weights + 12 * PAGE, values, keys, size, last, load8, element_bytes, f3, out + 3 * stride)
+        for t in range(4):
+            values8(
+                weights + 4 * t * PAGE, values, keys, size, size - 8, load8, element_bytes,
+                states + t * STATE, out + t * stride,
+            )  # fmt: skip
 
 
 @native
-def values1(weights, values, keys, size, load8, element_bytes, factors, out, ahead):
+def values1(weights, values, keys, size, load8, element_bytes, state, out, ahead):
     """The same for one query."""
     for i in range(0, size // 16 * 16, 16):
         a0, a1 = zero_f32x8(), zero_f32x8()
@@ -337,10 +354,10 @@ def values1(weights, values, keys, size, load8, element_bytes, factors, out, ahe
             fetch_line(ahead, key + 4 * i)
             w = splat_at_f32x8(weights + 4 * key)
             a0, a1 = fma(load8(at), w, a0), fma(load8(at + 8 * element_bytes), w, a1)
-        merge_values(out + 4 * i, a0, factors[0], factors[1])
-        merge_values(out + 4 * i + 32, a1, factors[0], factors[1])
+        merge_values(out + 4 * i, a0, state)
+        merge_values(out + 4 * i + 32, a1, state)
     if size % 16 != 0:
-        values8(weights, values, keys, size, size - 8, load8, element_bytes, factors, out)
+        values8(weights, values, keys, size, size - 8, load8, element_bytes, state, out)
 
 
 @native
@@ -357,18 +374,18 @@ def merge_run(total_state, total_sums, state, sums, size):
     top = load_f32(state)
     if top == MINUS_INFINITY:
         return
-    keep, take = merge_state(total_state, top, load_f32(state + 4))
+    merge_state(total_state, top, load_f32(state + 4))
     for i in range(0, 4 * size, 32):
-        merge_values(total_sums + i, load_f32x8(sums + i), keep, take)
+        merge_values(total_sums + i, load_f32x8(sums + i), total_state)
 
 
 @native
 def write_result(out, state, sums, size, sinks, head):
     """out = weighted values / sum of weights, the sink's included"""
     if sinks != 0:
-        keep, _ = merge_state(state, load_f32(sinks + 4 * head), np.float32(1.0))
+        merge_state(state, load_f32(sinks + 4 * head), np.float32(1.0))
         for i in range(0, 4 * size, 32):
-            store(sums + i, mul(load_f32x8(sums + i), splat_f32x8(keep)))
+            store(sums + i, mul(load_f32x8(sums + i), splat_at_f32x8(state + KEEP)))
     inverse = splat_f32x8(np.float32(1.0) / load_f32(state + 4))
     for i in range(0, 4 * size, 32):
         store(out + i, mul(load_f32x8(sums + i), inverse))
@@ -377,69 +394,58 @@ def write_result(out, state, sums, size, sinks, head):
 # --- decode: one row ---------------------------------------------------------------------------------------------
 
 
-@inlined
+@shared
 def attend_run(a, head, run, runs, position, memory, load8, element_bytes):
     """The queries that share K and V head `head`, against one run of pages; leaves their partial results."""
     group = a.heads // a.kv_heads
     table = load_i64(a.tables)
     part_bytes = 4 * (2 + a.v_size)
     scores, states = memory, memory + 16 * PAGE
-    sums = states + 32
+    sums = states + 4 * STATE
     begin = window_begin(position, a.window)
     first_page, last_page = max(run * RUN, begin // PAGE), min(position // PAGE + 1, (run + 1) * RUN)
-    for first in range(0, group, 4):
-        count = min(4, group - first)
+    together = 3 if (group + 2) // 3 * 3 < (group + 3) // 4 * 4 else 4  # whichever leaves less room empty
+    for first in range(0, group, together):
+        count = min(together, group - first)
         query = head * group + first
         q0 = a.q + 4 * query * a.k_size
         q1 = q0 + 4 * a.k_size * min(1, count - 1)
         q2 = q0 + 4 * a.k_size * min(2, count - 1)
         q3 = q0 + 4 * a.k_size * min(3, count - 1)
         for t in range(4):
-            clear_query(states + 8 * t, sums + 4 * t * a.v_size, a.v_size)
+            clear_query(states + t * STATE, sums + 4 * t * a.v_size, a.v_size)
         for index in range(first_page, last_page):
             page = load_i64(table + 8 * index)
             keys = a.k_pages + page * a.k_page_bytes + head * a.k_size * PAGE * element_bytes
             values = a.v_pages + page * a.v_page_bytes + head * a.v_size * PAGE * element_bytes
-            distance = position - index * PAGE
-            hidden, visible = begin - index * PAGE, min(PAGE, distance + 1)
             following = load_i64(table + 8 * min(index + 1, position // PAGE)) * a.k_page_bytes
             next_keys = a.k_pages + following + head * a.k_size * PAGE * element_bytes
+            distance = position - index * PAGE
+            hidden, visible = begin - index * PAGE, min(PAGE, distance + 1)
             if count == 1:
                 scores1(q0, keys, a.k_size, a.scale, load8, element_bytes, scores, values)
-                bend_scores(a, query, scores, distance)
-                factors = softmax_page(scores, hidden, visible, states)
-                values1(scores, values, visible, a.v_size, load8, element_bytes, factors, sums, next_keys)
             elif count < 4:
                 scores3(q0, q1, q2, keys, a.k_size, a.scale, load8, element_bytes, scores, values)
-                for t in range(count):
-                    bend_scores(a, query + t, scores + 4 * t * PAGE, distance)
-                f0 = softmax_page(scores, hidden, visible, states)
-                f1 = softmax_page(scores + 4 * PAGE, hidden, visible, states + 8)
-                f2 = softmax_page(scores + 8 * PAGE, hidden, visible, states + 16)
-                values3(
-                    scores, values, visible, a.v_size, load8, element_bytes, f0, f1, f2, sums, 4 * a.v_size, next_keys
-                )
             else:
                 scores4(q0, q1, q2, q3, keys, a.k_size, a.scale, load8, element_bytes, scores, values)
-                for t in range(count):
-                    bend_scores(a, query + t, scores + 4 * t * PAGE, distance)
-                f0 = softmax_page(scores, hidden, visible, states)
-                f1 = softmax_page(scores + 4 * PAGE, hidden, visible, states + 8)
-                f2 = softmax_page(scores + 8 * PAGE, hidden, visible, states + 16)
-                f3 = softmax_page(scores + 12 * PAGE, hidden, visible, states + 24)
-                values4(
-                    scores, values, visible, a.v_size, load8, element_bytes,
-                    f0, f1, f2, f3, sums, 4 * a.v_size, next_keys,
-                )  # fmt: skip
+            for t in range(count):
+                bend_scores(a, query + t, scores + 4 * t * PAGE, distance)
+                softmax_page(scores + 4 * t * PAGE, hidden, visible, states + t * STATE)
+            if count == 1:
+                values1(scores, values, visible, a.v_size, load8, element_bytes, states, sums, next_keys)
+            elif count < 4:
+                values3(scores, values, visible, a.v_size, load8, element_bytes, states, sums, 4 * a.v_size, next_keys)
+            else:
+                values4(scores, values, visible, a.v_size, load8, element_bytes, states, sums, 4 * a.v_size, next_keys)
         for t in range(count):
             part = a.parts + ((query + t) * runs + run) * part_bytes
-            store_f32(part, load_f32(states + 8 * t))
-            store_f32(part + 4, load_f32(states + 8 * t + 4))
+            store_f32(part, load_f32(states + t * STATE))
+            store_f32(part + 4, load_f32(states + t * STATE + 4))
             for i in range(0, a.v_size, 8):
                 store(part + 8 + 4 * i, load_f32x8(sums + 4 * (t * a.v_size + i)))
 
 
-@inlined
+@shared
 def attend_one(thread, threads, pointer, load8, element_bytes):
     a = record(pointer)
     position = load_i64(a.positions)
@@ -460,17 +466,17 @@ def merge_runs(thread, threads, pointer):
     part_bytes = 4 * (2 + a.v_size)
     memory = a.scratch + thread * a.scratch_bytes
     for head in range(a.heads * thread // threads, a.heads * (thread + 1) // threads):
-        clear_query(memory, memory + 32, a.v_size)
+        clear_query(memory, memory + STATE, a.v_size)
         for run in range(runs):
             part = a.parts + (head * runs + run) * part_bytes
-            merge_run(memory, memory + 32, part, part + 8, a.v_size)
-        write_result(a.out + 4 * head * a.v_size, memory, memory + 32, a.v_size, a.sinks, head)
+            merge_run(memory, memory + STATE, part, part + 8, a.v_size)
+        write_result(a.out + 4 * head * a.v_size, memory, memory + STATE, a.v_size, a.sinks, head)
 
 
 # --- prefill: many rows ------------------------------------------------------------------------------------------
 
 
-@inlined
+@shared
 def unpack_page(keys, values, k_size, v_size, stored, load8, element_bytes, k_out, v_out):
     """A page of K and V as float32; rows of V from `stored` on are cleared (they may hold anything)."""
     for i in range(0, k_size * PAGE, 8):
@@ -488,17 +494,17 @@ def query_address(a, row, query, queries, head, group):
     return a.q + 4 * ((row + index // group) * a.heads + head * group + index % group) * a.k_size
 
 
-@inlined
+@shared
 def weigh(a, row, query, queries, head, first_key, scores, state):
-    """Scores of a tile's query with the keys of a page become weights; returns merge_state's factors."""
+    """Scores of a tile's query with the keys of a page become weights."""
     group, index = a.heads // a.kv_heads, min(query, queries - 1)
     position = load_i64(a.positions + 8 * (row + index // group))
     bend_scores(a, head * group + index % group, scores, position - first_key)
     hidden = window_begin(position, a.window) - first_key
-    return softmax_page(scores, hidden, min(PAGE, position + 1 - first_key), state)
+    softmax_page(scores, hidden, min(PAGE, position + 1 - first_key), state)
 
 
-@inlined
+@shared
 def attend_tile(a, row, rows, head, memory, load8, element_bytes):
     """`rows` batch rows of one sequence, all heads that share K and V head `head`."""
     group = a.heads // a.kv_heads
@@ -507,18 +513,18 @@ def attend_tile(a, row, rows, head, memory, load8, element_bytes):
     scores = v_page + 4 * PAGE * a.v_size
     padded = (queries + 3) // 4 * 4
     states = scores + 16 * PAGE
-    totals = states + 8 * padded
-    sums = totals + 8 * padded
+    totals = states + STATE * padded
+    sums = totals + STATE * padded
     total_sums = sums + 4 * padded * a.v_size
     for query in range(padded):
-        clear_query(totals + 8 * query, total_sums + 4 * query * a.v_size, a.v_size)
+        clear_query(totals + STATE * query, total_sums + 4 * query * a.v_size, a.v_size)
     table = load_i64(a.tables + 8 * row)
     begin = window_begin(load_i64(a.positions + 8 * row), a.window)
     last = load_i64(a.positions + 8 * (row + rows - 1))
     for index in range(begin // (PAGE * RUN) * RUN, last // PAGE + 1):
         if index % RUN == 0:
             for query in range(padded):
-                clear_query(states + 8 * query, sums + 4 * query * a.v_size, a.v_size)
+                clear_query(states + STATE * query, sums + 4 * query * a.v_size, a.v_size)
         page, first_key = load_i64(table + 8 * index), index * PAGE
         keys = a.k_pages + page * a.k_page_bytes + head * a.k_size * PAGE * element_bytes
         values = a.v_pages + page * a.v_page_bytes + head * a.v_size * PAGE * element_bytes
@@ -535,23 +541,21 @@ def attend_tile(a, row, rows, head, memory, load8, element_bytes):
             q2 = query_address(a, row, query + 2, queries, head, group)
             q3 = query_address(a, row, query + 3, queries, head, group)
             scores4(q0, q1, q2, q3, k_page, a.k_size, a.scale, load_f32x8, 4, scores, None)
-            state, out = states + 8 * query, sums + 4 * query * a.v_size
-            f0 = weigh(a, row, query, queries, head, first_key, scores, state)
-            f1 = weigh(a, row, query + 1, queries, head, first_key, scores + 4 * PAGE, state + 8)
-            f2 = weigh(a, row, query + 2, queries, head, first_key, scores + 8 * PAGE, state + 16)
-            f3 = weigh(a, row, query + 3, queries, head, first_key, scores + 12 * PAGE, state + 24)
-            values4(scores, v_page, visible, a.v_size, load_f32x8, 4, f0, f1, f2, f3, out, 4 * a.v_size, None)
+            state, out = states + STATE * query, sums + 4 * query * a.v_size
+            for t in range(4):
+                weigh(a, row, query + t, queries, head, first_key, scores + 4 * t * PAGE, state + t * STATE)
+            values4(scores, v_page, visible, a.v_size, load_f32x8, 4, state, out, 4 * a.v_size, None)
         if index % RUN == RUN - 1 or index == last // PAGE:
             for query in range(queries):
                 at = 4 * query * a.v_size
-                merge_run(totals + 8 * query, total_sums + at, states + 8 * query, sums + at, a.v_size)
+                merge_run(totals + STATE * query, total_sums + at, states + STATE * query, sums + at, a.v_size)
     for query in range(queries):
         query_head = head * group + query % group
         out = a.out + 4 * ((row + query // group) * a.heads + query_head) * a.v_size
-        write_result(out, totals + 8 * query, total_sums + 4 * query * a.v_size, a.v_size, a.sinks, query_head)
+        write_result(out, totals + STATE * query, total_sums + 4 * query * a.v_size, a.v_size, a.sinks, query_head)
 
 
-@inlined
+@shared
 def attend_many(thread, threads, pointer, load8, element_bytes):
     """Tiles go round the threads, the late and long ones as evenly as the early ones."""
     a = record(pointer)
