@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.engines import ENGINES, running
-from support.golden import GOLDEN, nmse, toy_specs, toy_tokens, write_toy_model
+from support.golden import FEEDS, GOLDEN, nmse, toy_specs, toy_tokens, write_toy_model
 from tinyllm_engine.architectures import architecture_of
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
@@ -59,21 +59,19 @@ def case(request, tmp_path_factory):
         yield name, runner
 
 
-def one_by_one(sequence):
-    return np.stack([sequence.forward([id]) for id in TOKENS])
-
-
-def in_batches_of_7(sequence):
-    return np.concatenate([sequence.forward(TOKENS[at : at + 7], all_logits=True) for at in range(0, len(TOKENS), 7)])
-
-
-def at_once(sequence):
-    return sequence.forward(TOKENS, all_logits=True)
-
-
-@pytest.mark.parametrize("feed", [one_by_one, in_batches_of_7, at_once])
+@pytest.mark.parametrize("feed", FEEDS)
 def test_logits(case, feed, recorded):
     name, runner = case
     sequence = runner.sequence()
     sequence.truncate(0)
-    assert nmse(feed(sequence), recorded[name]) <= 1e-6
+    assert nmse(feed(sequence, TOKENS), recorded[name]) <= 1e-6
+
+
+@pytest.mark.parametrize("name", toy_specs("more"))
+def test_logits_of_other_shapes(name, tmp_path):
+    expected = np.load(GOLDEN / "more" / "logits.npz")[name]
+    with running("native", write_toy_model(tmp_path, name, "more")) as runner:
+        sequence = runner.sequence()
+        for feed in FEEDS:
+            sequence.truncate(0)
+            assert nmse(feed(sequence, TOKENS[: len(expected)]), expected) <= 1e-6, feed.__name__

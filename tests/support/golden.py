@@ -27,22 +27,39 @@ def toy_models() -> ModuleType:
 
 
 @cache
-def toy_specs() -> dict[str, Any]:
-    return json.loads((GOLDEN / "archs" / "specs.json").read_text())
+def toy_specs(collection: str = "archs") -> dict[str, Any]:
+    """The toy models of a folder."""
+    return json.loads((GOLDEN / collection / "specs.json").read_text())
 
 
-def write_toy_model(folder: Path, name: str, **metadata: Any) -> Path:
+def write_toy_model(folder: Path, name: str, collection: str = "archs", **metadata: Any) -> Path:
     """Writes the toy model of this name; `metadata` replaces values, under the keys' last part (`block_count=1`)."""
-    spec = json.loads(json.dumps(toy_specs()[name]))
+    spec = json.loads(json.dumps(toy_specs(collection)[name]))
     for pair in spec["kv"]:
         pair[2] = metadata.get(pair[0].rsplit(".", 1)[-1], pair[2])
     path = folder / f"{name}.gguf"
-    toy_models().write(str(path), spec)
+    toy_models().write(str(path), spec, spec.get("seed", 1))
     return path
 
 
 def toy_tokens(count: int = 64) -> list[int]:
     return toy_models().tokens(count)
+
+
+def one_by_one(sequence: Any, tokens: list[int]) -> NDArray[np.float32]:
+    return np.stack([sequence.forward([id]) for id in tokens])
+
+
+def in_batches_of_7(sequence: Any, tokens: list[int]) -> NDArray[np.float32]:
+    batches = [tokens[at : at + 7] for at in range(0, len(tokens), 7)]
+    return np.concatenate([sequence.forward(batch, all_logits=True) for batch in batches])
+
+
+def at_once(sequence: Any, tokens: list[int]) -> NDArray[np.float32]:
+    return sequence.forward(tokens, all_logits=True)
+
+
+FEEDS = (one_by_one, in_batches_of_7, at_once)  # logits [tokens, vocabulary], the same however tokens are fed
 
 
 def nmse(found: NDArray[np.floating], expected: NDArray[np.floating]) -> float:

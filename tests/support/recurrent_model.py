@@ -61,22 +61,20 @@ def tensors(vocabulary: int, seed: int = 11) -> list[Tensor]:
 
 def metadata(**changes: Any) -> dict[str, Any]:
     """The tiny model's, with its tokens, under this architecture's name."""
-    keys = {
-        key.replace("llama.", "falcon-h1."): value
-        for key, value in tiny_model.metadata(
-            embedding_length=EMBEDDING,
-            block_count=BLOCKS,
-            feed_forward_length=FEED_FORWARD,
-            attention__head_count=HEADS,
-            attention__head_count_kv=KV_HEADS,
-            ssm__inner_size=INNER,
-            ssm__state_size=STATE,
-            ssm__time_step_rank=STATE_HEADS,
-            ssm__group_count=GROUPS,
-            ssm__conv_kernel=TAPS,
-            **changes,
-        ).items()
+    sizes = {
+        "embedding_length": EMBEDDING,
+        "block_count": BLOCKS,
+        "feed_forward_length": FEED_FORWARD,
+        "attention__head_count": HEADS,
+        "attention__head_count_kv": KV_HEADS,
+        "ssm__inner_size": INNER,
+        "ssm__state_size": STATE,
+        "ssm__time_step_rank": STATE_HEADS,
+        "ssm__group_count": GROUPS,
+        "ssm__conv_kernel": TAPS,
     }
+    keys = tiny_model.metadata(**(sizes | changes))
+    keys = {key.replace("llama.", "falcon-h1."): value for key, value in keys.items()}
     return keys | {"general.architecture": "falcon-h1"}
 
 

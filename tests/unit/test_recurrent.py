@@ -8,7 +8,7 @@ from support import recurrent_model
 from tinyllm_engine import recurrent_state
 from tinyllm_engine import runner as runner_module
 from tinyllm_engine.cancel import Cancel
-from tinyllm_engine.errors import CancelledError
+from tinyllm_engine.errors import CancelledError, ModelError, UnsupportedModelError
 from tinyllm_engine.generation import Finished, Token, generate
 from tinyllm_engine.model import Model
 from tinyllm_engine.runner import Runner, Sequence
@@ -82,6 +82,29 @@ def test_every_kernel_does_what_its_twin_says(runner):
     runner.truncate(0)
     check_pass(runner, ids_of(20), all_logits=True)
     check_pass(runner, [3])
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "message"),
+    [
+        ({"ssm__group_count": 4}, ModelError, r"ssm.group_count'?: expected a divisor of .* 6, found 4"),
+        ({"ssm__time_step_rank": 5}, ModelError, r"ssm.time_step_rank'?: expected a divisor of .* 96, found 5"),
+        ({"ssm__time_step_rank": 8}, UnsupportedModelError, r"inner_size / .*: expected a multiple of 8, found 12"),
+        ({"ssm__state_size": 18}, UnsupportedModelError, r"ssm.state_size'?: expected a multiple of 4, found 18"),
+        (
+            {"ssm__state_size": None},
+            ModelError,
+            r"ssm.state_size'?: expected an integer from 1 to .*, found no such key",
+        ),
+        ({"ssm__conv_kernel": 1 << 40}, ModelError, r"ssm.conv_kernel'?: expected an integer from 1 to 256, found"),
+        ({"ssm__conv_kernel": 3}, ModelError, r"'blk.0.ssm_conv1d.weight': expected 3 x 160, found 4 x 160"),
+        ({"ssm__state_size": 1 << 20}, ModelError, r"'blk.0.ssm_in.weight': expected 64 x 4194502, found 64 x 262"),
+    ],
+)
+def test_sizes_that_do_not_belong_together(tmp_path, change, kind, message):
+    model = Model.open(recurrent_model.write(tmp_path / "bad.gguf", **change))
+    with pytest.raises(kind, match=message):
+        Runner(model)
 
 
 # --- going back -------------------------------------------------------------------------------------------------------
