@@ -29,14 +29,20 @@ def prepare(wanted: Sequence[Compiled], progress: Progress | None = None) -> Non
     """Makes all of them callable; progress(stage, done, total) counts them."""
     report = progress or (lambda stage, done, total: None)
     wanted = [item for item in dict.fromkeys(wanted) if not item.is_prepared]
-    missing = [item for item in wanted if not item.is_cached]
-    if len(missing) >= WORTH_CHILDREN and jit.CACHE_FOLDER is not None:
-        _compile_in_children(missing, len(wanted), report)
+    missing = compile_missing(wanted, report)
     for done, item in enumerate(wanted):
         if not missing or not item.is_cached:
             report(STAGE, done, len(wanted))
         item.prepare()
     report(STAGE, len(wanted), len(wanted))
+
+
+def compile_missing(wanted: Sequence[Compiled], progress: Progress | None = None) -> list[Compiled]:
+    """Has children fill the cache where that is worth it; returns what was missing from it before."""
+    missing = [item for item in wanted if not item.is_cached]
+    if len(missing) >= WORTH_CHILDREN and jit.CACHE_FOLDER is not None:
+        _compile_in_children(missing, len(wanted), progress or (lambda stage, done, total: None))
+    return missing
 
 
 def _compile_in_children(missing: list[Compiled], total: int, report: Progress) -> None:
