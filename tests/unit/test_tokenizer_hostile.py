@@ -20,7 +20,7 @@ def refusal(metadata, error=TokenizerError):
     return message.removeprefix("some/model.gguf: ")
 
 
-@pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "plamo2", "no such\nmodel"])
+@pytest.mark.parametrize("model", ["whitespace", "hybriddna", "no such\nmodel"])
 def test_a_tokenizer_that_is_not_known_is_named(model):
     message = refusal(byte_level() | {"tokenizer.ggml.model": model}, UnsupportedModelError)
     assert message.startswith("tokenizer.ggml.model: ")

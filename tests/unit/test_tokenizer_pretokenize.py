@@ -12,7 +12,8 @@ from tinyllm_engine.tokenizer.unicode_15_1 import newer
 
 RECORDED = json.loads((GOLDEN / "pre_tokenizers.json").read_text(encoding="utf-8"))
 LENGTHS = {name: group["lengths"] for group in RECORDED["words"] for name in group["pre"]}
-NAMES = sorted(PRE_TOKENIZERS)
+ADDS_A_SPACE = {"mmbert"}  # not known to the llama.cpp that the words were recorded with
+NAMES = sorted(PRE_TOKENIZERS.keys() - ADDS_A_SPACE)
 
 
 def test_every_name_is_recorded():
@@ -45,6 +46,8 @@ def test_words_joined_are_the_text(text, name):
         ("afmoe", "a 1234567", ["a", " ", "1", "234", "567"]),
         ("superbpe", "x1234567", ["x", "1", "234", "567"]),
         ("gemma4", "a b\n\nc", ["a b", "\n\n", "c"]),
+        ("mmbert", "a▁b▁▁c\n\n▁d", ["▁a", "▁b", "▁", "▁c", "\n\n", "▁d"]),
+        ("mmbert", "\n", ["\n"]),
     ],
 )
 def test_by_hand(name, text, words):
@@ -60,7 +63,7 @@ def test_characters_newer_than_unicode_15_1_are_no_letters():
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("name", {pre.rules: name for name, pre in PRE_TOKENIZERS.items()}.values())
+@pytest.mark.parametrize("name", {PRE_TOKENIZERS[name].rules: name for name in NAMES}.values())
 def test_long_runs_are_split_in_linear_time(name):
     """It takes a third of a second; what is quadratic takes minutes, and the time limit ends it."""
     for char in " a1!漢":

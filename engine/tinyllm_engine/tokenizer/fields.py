@@ -47,6 +47,14 @@ class Fields:
             self.fail(key, "an array of strings", _kind(value))
         return value
 
+    def bytes(self, key: str) -> bytes | None:
+        value = self._metadata.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu" or value.dtype.itemsize != 1:
+            self.fail(key, "an array of bytes", _kind(value))
+        return value.tobytes()
+
     def numbers(self, key: str, length: int, kinds: str) -> npt.NDArray[Any] | None:
         """The first `length` values of an array that has at least so many. kinds: of NumPy dtypes, e.g. "iu"."""
         value = self._metadata.get(key)

@@ -15,6 +15,7 @@ from itertools import pairwise
 import regex
 
 from tinyllm_engine.tokenizer.unicode_15_1 import has_newer, newer_class
+from tinyllm_engine.tokenizer.vocab import SPACE
 
 Splitter = Callable[[str], Iterable[str]]
 Rule = str | Splitter
@@ -42,18 +43,18 @@ class PreTokenizer:
     force_bos: bool = False
 
     def split(self, text: str) -> list[str]:
-        """The words of a text; joined they are the text again."""
+        """The words of a text; joined they are the text again (of mmbert: with a space in front)."""
         newer = has_newer(text)
         pieces = [text]
         for rule in self.rules:
-            apply = _pattern(rule, newer).split if isinstance(rule, str) else rule
+            apply = pattern(rule, newer).split if isinstance(rule, str) else rule
             pieces = [word for piece in pieces for word in apply(piece) if word]
         return pieces
 
 
 @cache
-def _pattern(rule: str, newer: bool) -> regex.Pattern[str]:
-    """`newer`: also right for text with characters that Unicode 15.1 lacks; slower."""
+def pattern(rule: str, newer: bool) -> regex.Pattern[str]:
+    """An expression in one group. `newer`: also right for text with characters that Unicode 15.1 lacks; slower."""
     if newer:
         for category in "LMNPS":
             rule = rule.replace(rf"\p{{{category}}}", rf"[\p{{{category}}}--{newer_class()}]")
@@ -65,7 +66,7 @@ def _any_of(*alternatives: str) -> str:
 
 
 def _number_runs(text: str, number: str) -> Iterator[tuple[int, int]]:
-    for match in _pattern(number, has_newer(text)).finditer(text):
+    for match in pattern(number, has_newer(text)).finditer(text):
         yield match.span()
 
 
@@ -90,6 +91,14 @@ def _thousands(text: str) -> list[str]:
         cut for start, stop in _number_runs(text, r"[0-9]+") for cut in range(start + (stop - start) % 3, stop, 3)
     )
     return _cut(text, starts)
+
+
+def _after_spaces(text: str) -> list[str]:
+    """A word for each U+2581 and what follows it; the first gets one if it has none. Newlines are words as they are."""
+    if not text.strip("\n"):
+        return [text]
+    first = "" if text.startswith(SPACE) else SPACE
+    return [SPACE + word for word in (first + text).split(SPACE)[1:]]
 
 
 # Parts of the expressions. The order of alternatives counts: the first that matches wins.
@@ -251,6 +260,7 @@ _NAMES: dict[str, PreTokenizer] = {
     "poro-chat": PreTokenizer((_BLOOM,), clean_spaces=False),
     "viking": PreTokenizer((_BLOOM, r"\p{N}"), clean_spaces=False),
     "gemma4 granite-embed-multi-311m": GEMMA4,
+    "mmbert": PreTokenizer((_NEWLINES, _after_spaces), byte_level=False, whole_newlines=True),
     "sarvam-moe": PreTokenizer((_NEWLINES,), clean_spaces=False, byte_level=False),
 }
 

@@ -86,7 +86,10 @@ def _stripping(vocabulary: Vocabulary, fields: Fields, ids: list[int]) -> tuple[
     """Ids of tokens that take white space to their left and right along. No key says so; the model's name does."""
     name = (fields.text("general.name") or "").lower()
     pre = fields.text("tokenizer.ggml.pre") or ""
-    if any(model in pre for model in ("jina-v2-de", "jina-v2-es", "jina-v2-code")):
+    architecture = fields.text("general.architecture") or ""
+    if any(model in pre for model in ("jina-v2-de", "jina-v2-es", "jina-v2-code", "mmbert")) or any(
+        model in architecture for model in ("nomic-bert-moe", "jina-bert-v3")
+    ):
         return _ids(vocabulary, "<mask>"), set()
     if "phi-3" in name or "phi3" in name:
         return set(), {*ids, *_ids(vocabulary, "</s>")} - _ids(vocabulary, "<unk>", "<s>", "<|endoftext|>")

@@ -22,7 +22,7 @@ class SentencePieceEncoder:
     def __init__(self, ids: Mapping[str, int], scores: Sequence[float]) -> None:
         self._ids = ids
         self._costs = {text: -scores[id] for text, id in ids.items()}
-        self._split = regex.compile(_word_pattern(ids)).findall
+        self._split = regex.compile(word_pattern(ids)).findall
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
@@ -46,7 +46,7 @@ class SentencePieceEncoder:
         return id if id is not None else self._ids.get(bytes([byte]).decode("utf-8", "surrogateescape"))
 
 
-def _word_pattern(texts: Iterable[str]) -> str:
+def word_pattern(texts: Iterable[str]) -> str:
     """SentencePiece knows no words, but a text may be cut before a ▁ unless a token could lie across the cut.
 
     Such a token has the character before the cut and ▁ side by side: mostly that is only ▁ itself, in runs of spaces.

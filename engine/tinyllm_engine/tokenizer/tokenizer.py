@@ -44,7 +44,7 @@ class Tokenizer:
         self._roles = special_ids.roles
         self.eog_ids = special_ids.end_of_generation
         self._special = SpecialTokens(self._vocabulary, fields)
-        self._encoder = self._scheme.encoder(self._vocabulary, self._vocabulary.ids)
+        self._encoder = self._scheme.encoder(self._vocabulary, self._vocabulary.ids, self.unk_id)
         # Of the same key llama.cpp makes two things: byte-level BPE adds no space, but would drop one again.
         self._drop_space = fields.flag("tokenizer.ggml.add_space_prefix", self._scheme.space_prefix)
         self._prefix = " " if self._drop_space and self._scheme.space_prefix else ""
@@ -172,7 +172,7 @@ class Tokenizer:
     def _content_encoder(self) -> Encoder:
         """One that knows no markers."""
         ids = {text: id for text, id in self._vocabulary.ids.items() if id not in self._special.markers}
-        return self._scheme.encoder(self._vocabulary, ids)
+        return self._scheme.encoder(self._vocabulary, ids, self.unk_id)
 
     def piece(self, id: int) -> bytes:
         """What a token adds to the text: nothing for control and unknown ones, perhaps part of a character.

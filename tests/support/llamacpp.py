@@ -1,0 +1,106 @@
+"""llama.cpp as an oracle, in a process of its own: by llama-cpp-python, which may belong to another Python.
+
+python llamacpp.py          reads requests as JSON lines, answers likewise
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+WITHOUT_LLAMACPP = (
+    "llama-cpp-python is not installed (pip install '.[bench]'), and TINYLLM_LLAMACPP names no Python that has it"
+)
+
+
+def oracle_python() -> str | None:
+    """A Python interpreter with llama-cpp-python, if there is one."""
+    named = os.environ.get("TINYLLM_LLAMACPP")
+    return named or (sys.executable if importlib.util.find_spec("llama_cpp") else None)
+
+
+class LlamaCpp:
+    """Asks the other process; usable as a context manager."""
+
+    def __init__(self, python: str) -> None:
+        self._process = subprocess.Popen(
+            [python, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+
+    def tokenize(self, vocabulary: Path, texts: list[str], parse_special: bool = False) -> list[list[int]]:
+        """Ids of each text, without BOS and EOS."""
+        return self._ask({"do": "tokenize", "path": str(vocabulary), "texts": texts, "special": parse_special})
+
+    def format(self, name: str, messages: list[tuple[str, str]], answering: bool = True) -> str | None:
+        """A conversation in one of its own chat formats; None for a name that it does not know."""
+        return self._ask({"do": "format", "name": name, "messages": messages, "answering": answering})
+
+    def _ask(self, request: dict[str, Any]) -> Any:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write(json.dumps(request) + "\n")
+        stdin.flush()
+        line = stdout.readline()
+        if not line:
+            raise RuntimeError(f"llama.cpp ended at {str(request)[:200]}")
+        return json.loads(line)
+
+    def __enter__(self) -> LlamaCpp:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def _serve() -> None:
+    import llama_cpp
+
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever the library prints
+    models: dict[str, Any] = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        if request["do"] == "tokenize":
+            path = request["path"]
+            if path not in models:
+                models.clear()
+                models[path] = llama_cpp.Llama(path, vocab_only=True, verbose=False)
+            encode = models[path].tokenize
+            answer: Any = [
+                encode(text.encode(), add_bos=False, special=request["special"]) for text in request["texts"]
+            ]
+        else:
+            answer = _format(llama_cpp, request)
+        output.write(json.dumps(answer) + "\n")
+        output.flush()
+
+
+def _format(llama_cpp: Any, request: dict[str, Any]) -> str | None:
+    import ctypes
+
+    pairs = [llama_cpp.llama_chat_message(role=r.encode(), content=c.encode()) for r, c in request["messages"]]
+    buffer = ctypes.create_string_buffer(1 << 16)
+    messages = (llama_cpp.llama_chat_message * len(pairs))(*pairs)
+    length = llama_cpp.llama_chat_apply_template(
+        request["name"].encode(), messages, len(pairs), request["answering"], buffer, len(buffer)
+    )
+    return None if length < 0 else buffer.raw[:length].decode()
+
+
+if __name__ == "__main__":
+    _serve()
