@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
+from tinyllm_engine.expert_families import EXPERT_FAMILIES
 from tinyllm_engine.facts import (
     AFTER,
     FALCON,
@@ -41,10 +42,11 @@ from tinyllm_engine.facts import (
     without_heads,
     without_heads_and_network,
 )
+from tinyllm_engine.mixture import GRANITE_MOE, JAMBA, LFM2_MOE, MIXTRAL, QWEN3_NEXT
 
 GPT = Architecture("gpt2", rope="none", norm="layer", activation="gelu", gate="none", positions=True)
 LLAMA = Architecture(
-    "llama", rope_factors="by_scaling", ffn_scales=True, experts=True
+    "llama", rope_factors="by_scaling", ffn_scales=True, experts=MIXTRAL
 )  # Llama 1-3, Mistral, TinyLlama, SmolLM 1-2
 NEOX = Architecture("gptneox", rope="neox", norm="layer", activation="gelu", gate="none")
 QWEN2 = Architecture("qwen2", rope="neox")
@@ -58,7 +60,7 @@ GRANITE = Architecture(
     embedding_scale=key_scale("embedding_scale"),
     residual_scale=key_scale("residual_scale"),
     logit_scale=one_over(key_scale("logit_scale")),
-    experts=True,
+    experts=GRANITE_MOE,
 )
 COMMAND_R = Architecture(
     "command-r", norm="layer", norms=SHARED, parallel="always", logit_scale=key_scale("logit_scale")
@@ -98,9 +100,10 @@ QWEN35 = Architecture(
 ARCHITECTURES = {
     facts.name: facts
     for facts in (
+        *EXPERT_FAMILIES,
         LLAMA,
         replace(LLAMA, name="mistral3", yarn_keys=True, temperature=True),
-        replace(LLAMA, name="deci", ffn_scales=False, experts=False),
+        replace(LLAMA, name="deci", ffn_scales=False, experts=None),
         Architecture("baichuan", rotates=baichuan_rotates, alibi=baichuan_alibi),
         Architecture("xverse"),
         Architecture("internlm2"),
@@ -118,6 +121,7 @@ ARCHITECTURES = {
             unused=("attn_output.bias", "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias"),
         ),
         GRANITE,
+        replace(GRANITE, name="granitemoe", rotates=always),
         replace(
             GRANITE,
             name="minicpm",
@@ -221,8 +225,9 @@ ARCHITECTURES = {
             recurrent="mamba2",
             beside_attention=True,
         ),
-        replace(GRANITE, name="granitehybrid", recurrent="mamba2", recurs=without_heads, experts=True),
+        replace(GRANITE, name="granitehybrid", recurrent="mamba2", recurs=without_heads),
         LFM2,
+        replace(LFM2, name="lfm2moe", experts=LFM2_MOE),
         QWEN35,
         replace(
             QWEN35,
@@ -231,7 +236,7 @@ ARCHITECTURES = {
             ffn_scales=False,
             tiled_keys=False,
             recurrent_scales=False,
-            experts=True,
+            experts=QWEN3_NEXT,
         ),
         Architecture(
             "plamo2",
@@ -243,7 +248,7 @@ ARCHITECTURES = {
             recurs=without_heads,
             recurrent_scales=False,
         ),
-        Architecture("jamba", rope="none", recurrent="mamba", recurs=without_heads, experts=True),
+        Architecture("jamba", rope="none", recurrent="mamba", recurs=without_heads, experts=JAMBA),
         Architecture(
             "nemotron_h",
             rope="none",
@@ -281,10 +286,5 @@ def architecture_of(config: ModelConfig, path: str = "") -> Architecture:
         known = ", ".join(sorted(ARCHITECTURES))
         raise UnsupportedModelError(
             f"{where}general.architecture: expected one of {known}; found {config.architecture!r}"
-        )
-    if config.expert_count and facts.experts:
-        raise UnsupportedModelError(
-            f"{where}{config.architecture}.expert_count: mixtures of experts are not supported, "
-            f"found {config.expert_count}"
         )
     return facts

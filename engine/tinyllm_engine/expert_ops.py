@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyllm_engine.kernels import experts as kernels
+from tinyllm_engine.kernels.heads import copy_heads
 from tinyllm_engine.kernels.quantize import Codes
 from tinyllm_engine.kernels.stacks import ALL_ROWS
 from tinyllm_engine.memory import aligned
@@ -273,6 +274,29 @@ class ExpertOps:
             x_step=self._columns(x) // heads,
             out_stride=self._columns(out),
             out_step=self._columns(out) // heads,
+            count=self._rows_of(out, x),
+        )
+
+    def copy_heads(self, out: Buffer, first: int, x: Buffer, x_first: int, size: int, heads: int) -> None:
+        """Elements of each head of x, `size` from x_first on, go to each head of out, from `first` on.
+
+        A row of x that is no longer than one head's part is every head's.
+        """
+        x_columns, columns = self._columns(x), self._columns(out)
+        self._append(
+            "copy heads",
+            copy_heads,
+            {x: ALL},
+            {out: ALL},
+            keep=(x, out),
+            x=x.address + 4 * x_first,
+            x_stride=x_columns,
+            x_step=x_columns // heads if x_columns >= size * heads else 0,
+            out=out.address + 4 * first,
+            out_stride=columns,
+            out_step=columns // heads,
+            heads=heads,
+            size=size,
             count=self._rows_of(out, x),
         )
 

@@ -127,3 +127,14 @@ def gate_rows(a: Arguments) -> Iterator[Written]:
     x = a.floats("x", a.n, a.columns)
     expected = x * gated(a.floats("gate", a.n, 1), SIGMOID)
     yield Written("x", x, expected, near(expected, 1e-6))
+
+
+@twin
+def copy_heads(a: Arguments) -> Iterator[Written]:
+    """The same elements of each head, elsewhere."""
+    x = a.floats("x", (a.n - 1) * a.x_stride + (a.heads - 1) * a.x_step + a.size)
+    out = a.floats("out", (a.n - 1) * a.out_stride + (a.heads - 1) * a.out_step + a.size)
+    for row in range(a.n):
+        for head in range(a.heads):
+            at, to = row * a.x_stride + head * a.x_step, row * a.out_stride + head * a.out_step
+            yield Written(f"out of row {row}, head {head}", out[to : to + a.size], x[at : at + a.size].copy())

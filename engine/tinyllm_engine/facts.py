@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tinyllm_engine.config import MAX_BLOCKS, ModelConfig
+from tinyllm_engine.latent import Latent
+from tinyllm_engine.mixture import Mixture
 
 Number = Callable[[ModelConfig], float]
 Choice = Callable[[ModelConfig, int, bool], bool]  # (config, block, whether it has a window)
@@ -105,7 +107,8 @@ class Architecture:
         recurrent_scales: whether weight scales of it count
     tiled_keys: head h of a delta net has key h % key heads, as opposed to one shared with its neighbours
     feed_forward: whether there are feed-forward networks, where the file has a length for them
-    experts: with an expert_count its networks are mixtures of experts; other families do not look at the key
+    latent: attention is latent; None: it is not
+    experts: what there is in place of the network in layers with experts; None: no layer has any, whatever the keys say
     """
 
     name: str
@@ -151,7 +154,8 @@ class Architecture:
     recurrent_scales: bool = True
     tiled_keys: bool = False
     feed_forward: bool = True
-    experts: bool = False
+    latent: Latent | None = None
+    experts: Mixture | None = None
 
 
 def constant(value: float) -> Number:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from tinyllm_engine.model import Model
 from tinyllm_engine.parts.attention import Attention, Projection
-from tinyllm_engine.parts.base import Norm
+from tinyllm_engine.parts.base import Linear, Norm
 from tinyllm_engine.parts.delta_net import GatedDeltaNet
+from tinyllm_engine.parts.experts import Experts
 from tinyllm_engine.parts.feed_forward import FeedForward
+from tinyllm_engine.parts.latent_attention import AbsorbedHeads, LatentAttention
 from tinyllm_engine.parts.mamba import Mamba
 from tinyllm_engine.parts.mamba2 import Mamba2
 from tinyllm_engine.parts.plamo2 import Plamo2
@@ -83,6 +85,8 @@ def mix(p: Recorder, part: Mixer, xb: Buffer, il: int) -> Buffer:
     match part:
         case Attention():
             return attention(p, part, xb, il)
+        case LatentAttention():
+            return latent_attention(p, part, xb, il)
         case Projection():
             return xb
         case ShortConvolution():
@@ -141,6 +145,62 @@ def normed_heads(p: Recorder, part: Attention, q: Buffer, k: Buffer) -> tuple[Bu
         p.norm_heads(q, part.heads, part.q_norm)
         p.norm_heads(k, part.kv_heads, part.k_norm)
     return q, k
+
+
+def latent_attention(p: Recorder, part: LatentAttention, xb: Buffer, il: int) -> Buffer:
+    q = p.buffer("q", part.heads * part.key_length)
+    latent, k_rope = p.buffer("latent", part.latent.outputs), p.buffer("k_rope", part.rotating)
+
+    qa = xb
+    if part.q_a is not None:
+        qa = p.buffer("qa", part.q_a.outputs)
+        p.matmul(qa, part.q_a, xb)
+    p.matmul(q, part.q, normed(p, qa, part.q_norm, "qa_norm"))
+    p.matmul(latent, part.latent, xb)
+    p.matmul(k_rope, part.k_rope, xb)
+    latent = normed(p, latent, part.latent_norm, "latent_norm")
+    p.rope(q, part.heads, part.rope, part.resting)
+    p.rope(k_rope, 1, part.rope)
+    if part.temperature is not None:
+        p.temperature(q, part.temperature)
+    if isinstance(part.heads_of, AbsorbedHeads):
+        return latent_heads(p, part, part.heads_of, q, latent, k_rope, il)
+    return whole_heads(p, part, part.heads_of, q, latent, k_rope, il)
+
+
+def latent_heads(
+    p: Recorder, part: LatentAttention, of: AbsorbedHeads, q: Buffer, latent: Buffer, k_rope: Buffer, il: int
+) -> Buffer:
+    """All heads share one key, the latent vector and what rotates; its value is the latent vector."""
+    length = part.latent.outputs
+    shared = length + part.rotating
+    q_latent, k = p.buffer("q_latent", part.heads * shared), p.buffer("k_latent", shared)
+    att, out = p.buffer("att_latent", part.heads * length), p.buffer("att", part.heads * part.value_length)
+
+    p.head_matmul(q_latent, of.k_b, q)
+    p.copy_heads(q_latent, length, q, part.resting, part.rotating, part.heads)
+    p.copy_heads(k, 0, latent, 0, length, 1)
+    p.copy_heads(k, length, k_rope, 0, part.rotating, 1)
+    p.append(il, k, latent)
+    p.attention(att, q_latent, il, part.heads, part.scoring)
+    p.head_matmul(out, of.v_b, att)
+    return out
+
+
+def whole_heads(
+    p: Recorder, part: LatentAttention, kv_b: Linear, q: Buffer, latent: Buffer, k_rope: Buffer, il: int
+) -> Buffer:
+    """Each head has a key and a value of its own; what rotates in keys is the same in all."""
+    kv, k = p.buffer("kv", kv_b.outputs), p.buffer("k", part.heads * part.key_length)
+    v, att = (p.buffer(name, part.heads * part.value_length) for name in ("v", "att"))
+
+    p.matmul(kv, kv_b, latent)
+    p.copy_heads(k, 0, kv, 0, part.resting, part.heads)
+    p.copy_heads(k, part.resting, k_rope, 0, part.rotating, part.heads)
+    p.copy_heads(v, 0, kv, part.resting, part.value_length, part.heads)
+    p.append(il, k, v)
+    p.attention(att, q, il, part.heads, part.scoring)
+    return att
 
 
 def short_convolution(p: Recorder, part: ShortConvolution, xb: Buffer, il: int) -> Buffer:
@@ -228,6 +288,8 @@ def feed_forward(p: Recorder, part: FeedForwardPart, y: Buffer, xb: Buffer) -> N
     match part:
         case FeedForward():
             dense(p, part, y, xb)
+        case Experts():
+            experts(p, part, y, xb)
 
 
 def dense(p: Recorder, part: FeedForward, y: Buffer, xb: Buffer) -> None:
@@ -242,3 +304,25 @@ def dense(p: Recorder, part: FeedForward, y: Buffer, xb: Buffer) -> None:
     if part.divisor is not None:
         p.divide(hidden, part.divisor)
     p.matmul(y, part.down, normed(p, hidden, part.sub_norm, "hidden_norm"))
+
+
+def experts(p: Recorder, part: Experts, y: Buffer, xb: Buffer) -> None:
+    scores, weighted = p.buffer("scores", part.router.outputs), part.weighted_inputs
+
+    p.matmul(scores, part.router, xb)
+    choice = p.route(scores, part.routing)
+    xs = p.to_experts(xb, choice, (part.gate, part.up), weighted)
+    gate = p.expert_matmul("expert gate", part.gate, xs, choice)
+    up = p.expert_matmul("expert up", part.up, xs, choice)
+    p.activate(gate, up, part.activation)
+    ys = p.expert_matmul("expert y", part.down, gate, choice)
+    p.from_experts(y, ys, choice, not weighted)
+
+    if part.shared is not None:
+        shared = p.buffer("shared", part.shared.down.outputs)
+        dense(p, part.shared, shared, xb)
+        if part.shared_gate is not None:
+            weight = p.buffer("shared weight", 1)
+            p.matmul(weight, part.shared_gate, xb)
+            p.gate_rows(shared, weight)
+        p.add(y, shared)

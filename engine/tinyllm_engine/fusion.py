@@ -14,6 +14,8 @@ WITH_CODES = {
     norm.layer_norm: norm.layer_norm_quantize,
     elementwise.swiglu: elementwise.swiglu_quantize,
     elementwise.geglu: elementwise.geglu_quantize,
+    elementwise.reglu: elementwise.reglu_quantize,
+    elementwise.limited_swiglu: elementwise.limited_swiglu_quantize,
     elementwise.gelu: elementwise.gelu_quantize,
     elementwise.relu_squared: elementwise.relu_squared_quantize,
 }

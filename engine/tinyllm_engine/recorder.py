@@ -32,7 +32,12 @@ from tinyllm_engine.tensor import TensorView
 FLOAT_TYPES = ("F32", "F16", "BF16")
 TILE = 4  # activation rows are padded to a multiple of this
 ONE_MATRIX: dict[str, Any] = dict.fromkeys(("groups", "matrix_bytes", "matrix_scales", "x_step", "out_step"), 0)
-GATED = {"silu": elementwise.swiglu, "gelu": elementwise.geglu}
+GATED = {
+    "silu": elementwise.swiglu,
+    "gelu": elementwise.geglu,
+    "relu": elementwise.reglu,
+    "limited_silu": elementwise.limited_swiglu,
+}
 ALONE = {"gelu": elementwise.gelu, "relu2": elementwise.relu_squared}
 
 
@@ -360,8 +365,8 @@ class Recorder(ExpertOps, RecurrentOps):
             table=table,
         )
 
-    def rope(self, x: Buffer, heads: int, rope: Rope) -> None:
-        """Rotates every head of x by its row's position; `rope_table` comes first."""
+    def rope(self, x: Buffer, heads: int, rope: Rope, first: int = 0) -> None:
+        """Rotates every head of x, from its element `first` on, by its row's position; `rope_table` comes first."""
         table = self._tables[rope]
         part = f"{heads} heads"
         self._append(
@@ -369,7 +374,8 @@ class Recorder(ExpertOps, RecurrentOps):
             rope_kernels.rope,
             {x: part, table: ALL},
             {x: part},
-            x=x,
+            keep=(x,),
+            x=x.address + 4 * first,
             heads=heads,
             head_size=self._columns(x) // heads,
             pairs=self._columns(table) // 2,

@@ -15,6 +15,7 @@ import numpy as np
 from tinyllm_engine import expert_twins, recurrent_twins  # noqa: F401 - their twins register themselves
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.kernels.attention import RUN
+from tinyllm_engine.kernels.elementwise import LIMIT
 from tinyllm_engine.kv_cache import PAGE
 from tinyllm_engine.program import Program
 from tinyllm_engine.runner import Runner
@@ -165,13 +166,33 @@ def relu2(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, 0) ** 2
 
 
-ACTIVATIONS = {"swiglu": silu, "geglu": tanh_gelu, "gelu": tanh_gelu, "relu_squared": relu2}
+def relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, 0)
+
+
+def limited_silu(x: np.ndarray) -> np.ndarray:
+    """x / (1 + e^-1.702x) with x up to 7"""
+    x = np.minimum(x, LIMIT)
+    return x / (1 + np.exp(np.minimum(-1.702 * x, 700)))
+
+
+ACTIVATIONS = {
+    "swiglu": silu,
+    "geglu": tanh_gelu,
+    "reglu": relu,
+    "limited_swiglu": limited_silu,
+    "gelu": tanh_gelu,
+    "relu_squared": relu2,
+}
 
 
 def activated(a: Arguments, name: str, n: int) -> np.ndarray:
     """activation(gate) * up, or activation(gate) where there is no up"""
     result = ACTIVATIONS[name](a.floats("gate", n, a.columns).astype(np.float64))
-    return (result * a.floats("up", n, a.columns) if a.up else result).astype(F32)
+    if a.up:
+        up = a.floats("up", n, a.columns).astype(np.float64)
+        result = result * (np.clip(up, -LIMIT, LIMIT) + 1 if name == "limited_swiglu" else up)
+    return result.astype(F32)
 
 
 def register_activation(name: str) -> None:
@@ -290,8 +311,10 @@ def rope_table(a: Arguments) -> Iterator[Written]:
 
 @twin
 def rope(a: Arguments) -> Iterator[Written]:
-    """Turns the pairs (x, y) of each head by the row's angles; what lies past the last pair stays."""
-    x = a.floats("x", a.n, a.heads, a.head_size)
+    """Turns the pairs (x, y) of each head by the row's angles; what lies past the last pair is not touched."""
+    size, row = a.head_size, a.heads * a.head_size
+    memory = a.floats("x", a.n * row - size + 2 * a.pairs)
+    x = np.lib.stride_tricks.as_strided(memory, (a.n, a.heads, 2 * a.pairs), (4 * row, 4 * size, 4))
     cos, sin = np.moveaxis(a.floats("table", a.n, 1, a.pairs, 2), -1, 0)
     turned = slice(0, 2 * a.pairs, 2), slice(1, 2 * a.pairs, 2)
     apart = slice(0, a.pairs), slice(a.pairs, 2 * a.pairs)

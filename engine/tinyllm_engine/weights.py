@@ -22,7 +22,9 @@ from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.parts.attention import Attention, Projection, read_attention, read_projection
 from tinyllm_engine.parts.base import Linear, Norm, Tensors
 from tinyllm_engine.parts.delta_net import GatedDeltaNet, read_delta_net
+from tinyllm_engine.parts.experts import Experts, has_experts, read_experts
 from tinyllm_engine.parts.feed_forward import FeedForward, read_feed_forward
+from tinyllm_engine.parts.latent_attention import LatentAttention, read_latent_attention
 from tinyllm_engine.parts.mamba import Mamba, read_mamba
 from tinyllm_engine.parts.mamba2 import Mamba2, read_mamba2
 from tinyllm_engine.parts.plamo2 import Plamo2, read_plamo2
@@ -32,8 +34,8 @@ from tinyllm_engine.rope import Rope
 from tinyllm_engine.tensor import TensorView
 
 Recurrent = ShortConvolution | Mamba | Mamba2 | Plamo2 | GatedDeltaNet
-Mixer = Attention | Projection | Recurrent
-FeedForwardPart = FeedForward
+Mixer = Attention | LatentAttention | Projection | Recurrent
+FeedForwardPart = FeedForward | Experts
 NOTHING_CACHED = LayerShape(0, 0, 0)
 READ_RECURRENT: dict[str, Callable[[Tensors, Architecture, ModelConfig, int], Recurrent]] = {
     "short_convolution": read_short_convolution,
@@ -65,12 +67,16 @@ class Layer:
     @property
     def cached(self) -> LayerShape:
         """The rows of K and V that the block keeps of a token."""
-        return next((mixer.cached for mixer in self.mixers if isinstance(mixer, Attention)), NOTHING_CACHED)
+        return next(
+            (mixer.cached for mixer in self.mixers if isinstance(mixer, Attention | LatentAttention)), NOTHING_CACHED
+        )
 
     @property
     def state_size(self) -> int:
         """float32 values that the block remembers of a sequence."""
-        return sum(mixer.state_size for mixer in self.mixers if not isinstance(mixer, Attention | Projection))
+        return sum(
+            mixer.state_size for mixer in self.mixers if not isinstance(mixer, Attention | LatentAttention | Projection)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,10 +199,17 @@ def _mixers(
         return ()
     if not config.head_count_kv[block]:
         return (read_projection(tensors, config, block).scaled(scale),)
+    if facts.latent is not None:
+        return (read_latent_attention(tensors, facts, config, block, rotations).scaled(scale),)
     return (read_attention(tensors, facts, config, block, rotations).scaled(scale),)
 
 
 def _feed_forward(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> FeedForwardPart | None:
-    if not config.feed_forward_length[block] or not facts.feed_forward:
+    part: FeedForwardPart
+    if has_experts(tensors, facts, config, block):
+        part = read_experts(tensors, facts, config, block)
+    elif config.feed_forward_length[block] and facts.feed_forward:
+        part = read_feed_forward(tensors, facts, config, block)
+    else:
         return None
-    return read_feed_forward(tensors, facts, config, block).scaled(facts.residual_scale(config))
+    return part.scaled(facts.residual_scale(config))

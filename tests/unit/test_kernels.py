@@ -6,16 +6,17 @@ from support.recording import TYPES, random_norm, random_tensor, recording
 from tinyllm_engine.config import RopeConfig
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.jit import Kernel
-from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec, norm, quantize, rope
+from tinyllm_engine.kernels import attention, elementwise, embed, experts, heads, matmul, matvec, norm, quantize, rope
 from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.parts.attention import Scoring, Temperature
 from tinyllm_engine.parts.base import Linear
 from tinyllm_engine.parts.feed_forward import XIELU
+from tinyllm_engine.recorder import ALONE, GATED
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.twin import TWINS, Written, array_at, split_name
 from tinyllm_engine.twins import KernelMismatchError, check
 
-MODULES = (attention, elementwise, embed, matmul, matvec, norm, quantize, rope)
+MODULES = (attention, elementwise, embed, experts, heads, matmul, matvec, norm, quantize, rope)
 KERNELS = [value for module in MODULES for value in vars(module).values() if isinstance(value, Kernel)]
 THREADS = (1, 2, 3, 4)
 
@@ -132,7 +133,7 @@ def test_norms_and_activations(rows, columns, threads):
             for kind in ("rms", "layer"):
                 r.recorder.norm(y, x, random_norm(kind, columns))
                 r.recorder.matmul(out, Linear(matrix), y)
-            for activation, gated in (("silu", True), ("gelu", True), ("gelu", False), ("relu2", False)):
+            for activation, gated in [*((name, True) for name in GATED), *((name, False) for name in ALONE)]:
                 gate = r.filled(f"{activation} {gated}", columns, scale=3)
                 r.recorder.activate(gate, x if gated else None, activation)
                 r.recorder.matmul(out, Linear(matrix), gate)
@@ -245,6 +246,25 @@ def test_rope(heads, size, pairs, interleaved, threads):
             assert np.array_equal(after[..., 2 * pairs :], before[..., 2 * pairs :])
             turned = np.linalg.norm(after[:rows, :, : 2 * pairs], axis=-1)
             np.testing.assert_allclose(turned, 1.25 * np.linalg.norm(before[:rows, :, : 2 * pairs], axis=-1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_parts_of_heads(rows, threads):
+    """The end of each head rotates and goes to another place; what belongs to all heads goes to each."""
+    turning = Rope(RopeConfig(16, 10000.0, "none", 1.0, 4096, attn_factor=1.0, ext_factor=0.0), interleaved=True)
+    with recording(rows, threads) as r:
+        x, shared, out = r.filled("x", 3 * 40), r.filled("shared", 16), r.filled("out", 3 * 56)
+        before = x.array.reshape(-1, 3, 40)[:rows].copy()
+        r.recorder.rope_table(turning)
+        r.recorder.rope(x, 3, turning, first=24)
+        r.recorder.copy_heads(out, 8, x, 16, 24, heads=3)
+        r.recorder.copy_heads(out, 40, shared, 0, 16, heads=3)
+        r.check()
+        after, copied = x.array.reshape(-1, 3, 40)[:rows], out.array.reshape(-1, 3, 56)[:rows]
+        assert np.array_equal(after[..., :24], before[..., :24])
+        assert np.array_equal(copied[..., 8:32], after[..., 16:])
+        assert np.array_equal(copied[..., 40:], np.broadcast_to(shared.array[:rows, None], (rows, 3, 16)))
 
 
 # --- the cache and attention ------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from tinyllm_engine.kernels import elementwise
 from tinyllm_engine.model import Model
 from tinyllm_engine.parts.base import Linear
 from tinyllm_engine.program import ALL, Buffer, Op, Program, place_barriers, read_before_written
+from tinyllm_engine.recorder import ALONE, GATED
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.twins import check_pass
 
@@ -207,7 +208,9 @@ def test_a_norm_whose_floats_are_needed_stays():
         assert kinds(r.program(fuse=True)) == ["norm", "quantize", "matmul", "add"]
 
 
-@pytest.mark.parametrize(("activation", "gated"), [("silu", True), ("gelu", True), ("gelu", False), ("relu2", False)])
+@pytest.mark.parametrize(
+    ("activation", "gated"), [*((name, True) for name in GATED), *((name, False) for name in ALONE)]
+)
 def test_an_activation_makes_codes(activation, gated):
     with recording(1, 2) as r:
         x, up, out = r.filled("x", 64), r.filled("up", 64), r.filled("out", 32)

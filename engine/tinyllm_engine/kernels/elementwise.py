@@ -27,6 +27,8 @@ from tinyllm_engine.simd import (
     zero_f32x8,
 )
 
+LIMIT = np.float32(7.0)  # of gate and up in the SwiGLU of gpt-oss
+
 ADD = layout("out", "x", "columns", "count")  # out += x
 SCALE = layout("x", "factor:f", "columns", "count")  # x *= factor
 CLAMP = layout("x", "limit:f", "columns", "count")  # to -limit .. limit
@@ -137,6 +139,34 @@ def relu_squared8(x):
 
 
 @inlined
+def relu8(x):
+    return maximum(x, zero_f32x8())
+
+
+@inlined
+def at_most(x, limit):
+    """What is no number stays so."""
+    return where_positive(sub(x, limit), limit, x)
+
+
+@inlined
+def limited_silu8(x):
+    """x / (1 + e**-1.702x) with x up to 7"""
+    x = at_most(x, splat_f32x8(LIMIT))
+    steep = mul(x, splat_f32x8(np.float32(-1.702)))
+    return divide(x, add(splat_f32x8(np.float32(1.0)), exp(steep)))
+
+
+@inlined
+def times_limited_up(activation, gate, up):
+    """Times 1 + up, with up from -7 to 7."""
+    zero, limit = zero_f32x8(), splat_f32x8(LIMIT)
+    up = at_most(load_f32x8(up), limit)
+    up = sub(zero, at_most(sub(zero, up), limit))
+    return mul(activation(load_f32x8(gate)), add(up, splat_f32x8(np.float32(1.0))))
+
+
+@inlined
 def times_up(activation, gate, up):
     return mul(activation(load_f32x8(gate)), load_f32x8(up))
 
@@ -193,6 +223,26 @@ def geglu(thread, threads, pointer):
 @kernel(ACTIVATE_QUANTIZE)
 def geglu_quantize(thread, threads, pointer):
     activate_quantize(thread, threads, pointer, gelu8, times_up)
+
+
+@kernel(ACTIVATE)
+def reglu(thread, threads, pointer):
+    activate(thread, threads, pointer, relu8, times_up)
+
+
+@kernel(ACTIVATE_QUANTIZE)
+def reglu_quantize(thread, threads, pointer):
+    activate_quantize(thread, threads, pointer, relu8, times_up)
+
+
+@kernel(ACTIVATE)
+def limited_swiglu(thread, threads, pointer):
+    activate(thread, threads, pointer, limited_silu8, times_limited_up)
+
+
+@kernel(ACTIVATE_QUANTIZE)
+def limited_swiglu_quantize(thread, threads, pointer):
+    activate_quantize(thread, threads, pointer, limited_silu8, times_limited_up)
 
 
 @kernel(ACTIVATE)

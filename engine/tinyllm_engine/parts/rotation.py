@@ -61,6 +61,8 @@ def rope_config(facts: Architecture, config: ModelConfig) -> RopeConfig:
             beta_slow=keys.positive_or("rope.scaling.yarn_beta_slow", rope.beta_slow),
             log_multiplier=keys.scale("rope.scaling.yarn_log_multiplier") or 0.0,
         )
+    if facts.latent is not None and facts.latent.yarn_multiplier is not None:
+        rope = replace(rope, log_multiplier=facts.latent.yarn_multiplier(config))
     return rope
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -53,22 +54,25 @@ class Stack:
         )
 
 
-def read_stack(tensors: Tensors, name: str, inputs: int, outputs: int, matrices: int, scaled: bool = False) -> Stack:
-    """`name`.weight with its optional .bias and, if `scaled`, .scale. ModelError for another shape."""
-    (stack,) = read_stacks(tensors, name, inputs, (outputs,), matrices, scaled)
-    return stack
-
-
 def read_stacks(
-    tensors: Tensors, name: str, inputs: int, outputs: tuple[int, ...], matrices: int, scaled: bool = False
+    tensors: Tensors,
+    name: str,
+    inputs: int,
+    outputs: Sequence[int],
+    matrices: int,
+    scaled: bool = False,
+    biased: bool = False,
 ) -> list[Stack]:
-    """The same for matrices that lie below one another in each matrix of the tensor."""
+    """`name`.weight, where matrices of so many outputs lie below one another in each matrix of the tensor.
+
+    With a .bias if `biased`, and an optional .scale of each matrix if `scaled`. ModelError for other shapes.
+    """
     height = sum(outputs)
     weight = tensors.view(f"{name}.weight")
     if _without_ones(weight.dims) != _without_ones((inputs, height, matrices)):
         raise tensors.wrong_shape(weight, [inputs, height, matrices])
-    bias = _optional(tensors, f"{name}.bias", (height, matrices))
-    scales = _optional(tensors, f"{name}.scale", (matrices,)) if scaled else None
+    bias = _values(tensors, f"{name}.bias", (height, matrices)) if biased else None
+    scales = _values(tensors, f"{name}.scale", (matrices,)) if scaled and f"{name}.scale" in tensors else None
     ends = np.cumsum(outputs).tolist()
     return [
         Stack(
@@ -83,10 +87,8 @@ def read_stacks(
     ]
 
 
-def _optional(tensors: Tensors, name: str, dims: tuple[int, ...]) -> np.ndarray | None:
-    """float32, all values in a row; None where the file has no such tensor."""
-    if name not in tensors:
-        return None
+def _values(tensors: Tensors, name: str, dims: tuple[int, ...]) -> np.ndarray:
+    """float32, all values in a row."""
     tensor = tensors.view(name)
     if _without_ones(tensor.dims) != _without_ones(dims):
         raise tensors.wrong_shape(tensor, dims)
