@@ -240,7 +240,7 @@ class _Generation:
 
     def _draw(self, eog: NDArray[np.bool_]) -> Drawn:
         """The next token, or the next few where nothing has to be looked at in between."""
-        if not self.text.has_stops and isinstance(self.sequence, DrawsMany):
+        if not self.text.has_stops and self.sampler.alone and isinstance(self.sequence, DrawsMany):
             left = MANY if self.max_tokens is None else min(MANY, self.max_tokens - self.generated)
             return self.sequence.decode(self.tokens[-1], self.sampler, self.tokens, eog, left, self.cancel)
         logits = self.sequence.forward(self.tokens[-1:], cancel=self.cancel)

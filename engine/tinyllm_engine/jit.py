@@ -9,6 +9,7 @@ notices neither a changed callee nor an environment variable.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import os
 import platform
@@ -44,6 +45,8 @@ def compiled_sources() -> list[Path]:
     return [
         package / "jit.py",
         package / "team.py",
+        package / "decode.py",
+        package / "sampling" / "params.py",
         *sorted(package.glob("simd/*.py")),
         *sorted(package.glob("kernels/*.py")),
     ]
@@ -176,10 +179,19 @@ class Kernel(Compiled):
         super().__init__(function)
         self.arguments = arguments
 
+        self._call: Any = None
+
     @property
     def address(self) -> int:
         self.prepare()
         return self._compiled.address
+
+    def __call__(self, thread: int, threads: int, arguments: int) -> None:
+        """Calls it alone, from Python, without the GIL while it runs; `arguments` is the address of such a record."""
+        if self._call is None:
+            self.prepare()
+            self._call = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(self.address)
+        self._call(thread, threads, arguments)
 
     def _compile(self, cache: bool) -> Any:
         signature = types.void(types.intp, types.intp, types.CPointer(from_dtype(self.arguments)))

@@ -9,20 +9,19 @@ import numpy as np
 
 from tinyllm_engine import team as team_module
 from tinyllm_engine.cancel import Cancel
-from tinyllm_engine.decode import BUDGET, Drawn, decode_tokens
+from tinyllm_engine.decode import CHANGED, REFUSED, UNDRAWN, Decoder, Drawn, decode_tokens
 from tinyllm_engine.errors import CancelledError, ContextFullError, EngineError, TokenizerError, UnsupportedModelError
 from tinyllm_engine.forward import forward
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.jit import remove_old_folders
 from tinyllm_engine.kernels.arguments import BATCH
-from tinyllm_engine.kernels.sample import NativeSampler, sample
+from tinyllm_engine.kernels.sample import NativeSampler, sample_few, scan
 from tinyllm_engine.kv_cache import KVCache, PageTable
 from tinyllm_engine.model import Model, Progress
 from tinyllm_engine.preparation import prepare
 from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
 from tinyllm_engine.recurrent_state import RecurrentState
-from tinyllm_engine.sampling import non_finite
 from tinyllm_engine.team import CANCEL, Team, follow, lead
 
 OUTPUTS = 64  # rows of a pass that can have logits when all of them are wanted
@@ -64,6 +63,7 @@ class Runner:
         self._decode, self._decode_logits = self._record(1, 1, fuse)
         self._prefill, self._prefill_logits = self._record(self.state.max_rows, min(OUTPUTS, self.state.max_rows), fuse)
         self._compile(progress)
+        self.decoder = Decoder(self.team, self.state)
         self._sequences: list[Sequence] = []
         self._clocks: dict[Program, np.ndarray] = {}
 
@@ -84,7 +84,8 @@ class Runner:
         return program, logits.array
 
     def _compile(self, progress: Progress | None) -> None:
-        prepare([lead, follow, decode_tokens, sample, *self._decode.kernels, *self._prefill.kernels], progress)
+        drawing = [decode_tokens, scan, sample_few]
+        prepare([lead, follow, *drawing, *self._decode.kernels, *self._prefill.kernels], progress)
         self._decode.freeze()
         self._prefill.freeze()
         remove_old_folders()
@@ -231,36 +232,19 @@ class Sequence:
         count = min(count, self.context_length - self.position)
         self.pages.grow(self.position + count)
         runner = self.runner
-        recent = sampler.recent(tokens, count)
-        ids, logprobs = np.zeros(count, np.int32), np.zeros(count, np.float64)
         logits = runner.load_row(self, last, cancel)
-        drawn, end = decode_tokens(
-            runner.team.address(0),
-            runner.threads,
-            runner.state.tokens,
-            runner.state.positions,
-            runner.state.sources,
-            runner.state.targets,
-            self.recurrent.addresses()[2],
-            logits,
-            sampler.shared.record,
-            np.uint64(sampler.seed),
-            np.uint64(sampler.drawn),
-            recent,
-            len(recent) - count,
-            eog,
-            sampler.scratch(runner.vocab_size),
-            BUDGET,
-            ids,
-            logprobs,
-        )
-        evaluated = drawn + 1 if end < 0 else drawn
-        self.extend([last, *ids.tolist()][:evaluated], passes=evaluated)
+        drawn, end = runner.decoder.run(logits, self.recurrent.addresses()[2], sampler, tokens, eog, count)
+        evaluated = [last, *drawn.ids]
+        if end not in (CHANGED, REFUSED, UNDRAWN):
+            del evaluated[-1:]
+        self.extend(evaluated, passes=len(evaluated))
         self.pages.shrink(self.position)
-        sampler.drawn += int(drawn)
-        if end < 0:
-            raise non_finite(-end, runner.vocab_size)
-        return Drawn(ids[:drawn].tolist(), logprobs[:drawn].tolist())
+        if end == REFUSED:
+            sampler.refuse(logits)
+        if end == CHANGED:
+            id, logprob = sampler.sample(logits, [*tokens, *drawn.ids])
+            return Drawn([*drawn.ids, id], [*drawn.logprobs, logprob])
+        return drawn
 
     def extend(self, ids: list[int], passes: int = 1) -> None:
         """Takes in ids that so many complete passes have evaluated."""

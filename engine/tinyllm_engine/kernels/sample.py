@@ -1,462 +1,545 @@
-"""The sampling chain as one native call per token; chooses the tokens that `sampling.Sampler` chooses.
+"""The common chain of samplers as one native call per token; draws the tokens that `sampling.Sampler` draws.
 
-Nothing here sorts the vocabulary. The highest score of every 64 is found in the pass that checks for NaN; the k-th
-highest of those 'peaks' is a lower bound for the k-th highest score, so that one look at few blocks leaves a handful of
-candidates. These stay in the order of their ids, and each crop is a quickselect over weights.
+One pass over the vocabulary, shared by the threads, finds the highest logit of every 64. These 'peaks' say which few
+blocks hold the candidates, so that nothing sorts the vocabulary: a crop is a beginning of a short sorted list.
+
+Penalties and biases are written into the logits themselves and taken back afterwards: they concern few tokens.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
 
 import numpy as np
-from numba import njit, types
-from numba.np.numpy_support import from_dtype
 from numpy.typing import NDArray
 
-from tinyllm_engine.jit import compiled, native
-from tinyllm_engine.sampling import (
-    F32_MAX,
-    GREEDY_BELOW,
-    SHARED_DTYPE,
-    Sampler,
-    SamplingParams,
-    SharedSampling,
-    non_finite,
+from tinyllm_engine.errors import SamplingError
+from tinyllm_engine.jit import Kernel, kernel, native, record
+from tinyllm_engine.sampling.chain import F32_MAX, active, latest
+from tinyllm_engine.sampling.params import GREEDY_BELOW, SamplingParams, SharedSampling
+from tinyllm_engine.sampling.sampler import Constraint, Sampler, check_finite, uniform
+from tinyllm_engine.simd import (
+    add,
+    exp,
+    fma,
+    horizontal_max,
+    horizontal_sum,
+    item_f32,
+    item_f64,
+    item_i32,
+    load_f32x8,
+    maximum,
+    set_f32,
+    set_f64,
+    set_i32,
+    splat_f32x8,
+    sub,
+    sum_exp_f32x16,
+    sum_exp_f64x16,
+    zero_f32x8,
+    zero_f64x8,
 )
 
-BLOCK = 64  # scores under one peak
-HEAD = 256  # candidates that top-p without top-k tries first
-F32, I32, U64 = np.float32, np.int32, np.uint64
-HIGHEST_32 = F32(F32_MAX)
-LEAN: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+BLOCK = 64  # logits under one peak
+NOT_FINITE, ALL_RULED_OUT = -1, -2  # instead of a token
+F32, I32 = np.float32, np.int32
+F32_LOWEST = -F32_MAX
 
-# Sums and maxima over the vocabulary may take any order, so that they become vectors.
-vectors = njit(**LEAN, fastmath={"reassoc", "contract", "nsz"})
-fused = njit(**LEAN, fastmath={"contract"})
-finite_vectors = njit(**LEAN, fastmath={"nnan", "nsz"})
+# v: vocabulary. Addresses unless said otherwise; what is float64 comes last.
+_WORDS = (
+    "logits",  # float32 [v]
+    "vocabulary",  # v
+    "chance",  # float64: the random number to draw with
+    "recent",  # int32: the latest tokens...
+    "recent_count",  # ...and how many
+    "last_n",  # of them count for penalties; 0: none, -1: all
+    "bias_ids",  # int32
+    "biases",  # float32
+    "bias_count",
+    "top_k",  # a number; 0: off
+    # Memory of one sampler. Only `counts` has to be zero between calls.
+    "peaks",  # float32 [ceil(v / BLOCK), up to a multiple of 8] highest logit of each block; NaN: one is not finite
+    "sums",  # float32, as many: the sum of e^(logit - peak) in each block; 0 behind the last one
+    "counts",  # int32 [v] occurrences among the recent tokens
+    "changed",  # int32 [2 v] tokens whose logits were changed...
+    "before",  # float32 [2 v] ...and what they were
+    "ids",  # int32 [v] candidates
+    "value",  # float32 [v] their logits
+    "weight",  # float64 [v] their probabilities times a constant
+    "choice",  # result: a token, NOT_FINITE or ALL_RULED_OUT
+)
+_NUMBERS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repeat",
+    "presence",
+    "frequency",
+    "top",  # the highest logit with penalties
+    "logprob",  # result: natural log of the token's probability before biases, penalties, crops and temperature
+)
+SAMPLE = np.dtype([(name, np.int64) for name in _WORDS] + [(name, np.float64) for name in _NUMBERS], align=True)
 
 
-class Scratch(NamedTuple):
-    """Memory of one sampler, allocated once: v = vocabulary size. Only `counts` has to be zero between calls."""
-
-    scores: NDArray[np.float32]  # [v] penalized logits
-    peaks: NDArray[np.float32]  # [ceil(v / BLOCK)] highest score of each block
-    counts: NDArray[np.int32]  # [v] occurrences among the recent tokens
-    ids: NDArray[np.int32]  # [v] candidates, rising
-    value: NDArray[np.float64]  # [v] their scores
-    weight: NDArray[np.float64]  # [v] their probabilities times a constant
-    surprise: NDArray[np.float64]  # [v] what typical sampling orders by
-    order: NDArray[np.int32]  # [v] a permutation of the candidates
-
-
-def new_scratch(vocab_size: int) -> Scratch:
-    def array(dtype: Any, size: int = vocab_size) -> NDArray[Any]:
-        return np.zeros(size, dtype)
-
-    peaks = array(np.float32, -(-vocab_size // BLOCK))
-    i32, f64 = np.int32, np.float64
-    return Scratch(array(np.float32), peaks, array(i32), array(i32), array(f64), array(f64), array(f64), array(i32))
+_PLACES = {name: place for place, name in enumerate((*_WORDS, *_NUMBERS))}
+_LOGITS, _CHANCE, _RECENT, _RECENT_COUNT, _CHOICE, _LOGPROB = (
+    _PLACES[name] for name in ("logits", "chance", "recent", "recent_count", "choice", "logprob")
+)
+AHEAD = 256  # random numbers made at a time
 
 
 class NativeSampler(Sampler):
-    """A Sampler whose chain runs as machine code."""
+    """A Sampler whose chain runs as machine code where that has all that is asked for."""
 
-    def __init__(self, params: SamplingParams | SharedSampling) -> None:
-        super().__init__(params)
-        self._scratch = new_scratch(0)
+    def __init__(
+        self,
+        params: SamplingParams | SharedSampling,
+        tokenizer: Any = None,
+        never: Sequence[int] = (),
+        constraint: Constraint | None = None,
+    ) -> None:
+        self._arguments = np.zeros(1, SAMPLE)
+        self._words, self._numbers = self._arguments.view(np.int64), self._arguments.view(np.float64)
+        self._address = self._arguments.ctypes.data
+        self._vocabulary = 0
+        self._memory: dict[str, NDArray[Any]] = {}
+        self._recent = np.zeros(0, np.int32)
+        self._chances, self._first_chance = np.zeros(0), 0
+        self._logits: NDArray[np.float32] | None = None
+        super().__init__(params, tokenizer, never, constraint)
 
-    def scratch(self, vocab_size: int) -> Scratch:
-        """Working memory for logits of this size, kept between draws."""
-        if self._scratch.scores.size != vocab_size:
-            self._scratch = new_scratch(vocab_size)
-        return self._scratch
+    @property
+    def alone(self) -> bool:
+        """Whether native code may draw several tokens without coming back."""
+        self._refresh()
+        return self.native and self.constraint is None
 
-    def recent(self, tokens: Sequence[int] | NDArray[np.int32], room: int = 0) -> NDArray[np.int32]:
-        """The tokens that penalties may look at, and room for more behind them."""
-        last_n = self.shared.params.repeat_last_n
-        seen = tokens if last_n < 0 else tokens[max(0, len(tokens) - last_n) :]
-        recent = np.zeros(len(seen) + room, np.int32)
-        recent[: len(seen)] = seen
-        return recent
+    @property
+    def version(self) -> int:
+        """Of the parameters that the arguments have."""
+        return self._version
 
-    def sample(self, logits: NDArray[np.float32], tokens: Sequence[int] | NDArray[np.int32]) -> tuple[int, float]:
-        recent = self.recent(tokens)
-        seed, index, scratch = U64(self.seed), U64(self.drawn), self.scratch(logits.size)
-        choice, logprob = sample(np.ascontiguousarray(logits), self.shared.record, seed, index, recent, scratch)
+    def prepare(
+        self, logits: NDArray[np.float32], tokens: Sequence[int] | NDArray[np.int32], draws: int = 1
+    ) -> tuple[Kernel, int]:
+        """The kernel that draws from these logits, writable ones, after `scan`, and the address of their arguments.
+
+        For `draws` tokens in a row there are random numbers, and room behind the recent tokens.
+        """
+        words = self._words
+        if logits is not self._logits:
+            self._set_logits(logits)
+        words[_CHANCE] = self._chance_address(draws)
+        seen: Sequence[int] | NDArray[np.int32] = ()
+        if self._last_n:
+            seen = latest(tokens, self._last_n)
+        if self._recent.size < len(seen) + draws:
+            self._recent = np.zeros(2 * (len(seen) + draws), np.int32)
+            words[_RECENT] = self._recent.ctypes.data
+        self._recent[: len(seen)] = seen
+        words[_RECENT_COUNT] = len(seen)
+        return sample_few if self._few else sample_many, self._address
+
+    def refuse(self, logits: NDArray[np.float32]) -> NoReturn:
+        """Raises what the native chain found wrong with these logits."""
+        check_finite(logits)
+        raise SamplingError("sampling: every token is ruled out")
+
+    def _draw(self, logits: NDArray[np.float32], tokens: Sequence[int] | NDArray[np.int32]) -> tuple[int, float]:
+        if not self.native:
+            return super()._draw(logits, tokens)
+        logits = np.require(logits, np.float32, ["C", "W"])
+        sample, arguments = self.prepare(logits, tokens)
+        scan(0, 1, arguments)
+        sample(0, 1, arguments)
+        choice = int(self._words[_CHOICE])
         if choice < 0:
-            raise non_finite(-choice, logits.size)
-        self.drawn += 1
-        return choice, logprob
+            self.refuse(logits)
+        return choice, float(self._numbers[_LOGPROB])
+
+    def _chance_address(self, draws: int) -> int:
+        """Where the random numbers of the next draws are."""
+        place = self.drawn - self._first_chance
+        if not 0 <= place <= self._chances.size - draws:
+            self._chances = np.array([uniform(self.seed, self.drawn + i) for i in range(max(draws, AHEAD))])
+            self._first_chance, place = self.drawn, 0
+        return self._chances.ctypes.data + 8 * place
+
+    def _refresh(self) -> bool:
+        if not super()._refresh():
+            return False
+        params, arguments = self.params, self._arguments
+        on = active(params)
+        self._last_n = params.repeat_last_n if "penalties" in on else 0
+        self._bias_ids = np.array([id for id, _ in self.bias], np.int32)
+        self._biases = np.array([bias for _, bias in self.bias], np.float32)
+        values = {
+            "temperature": params.temperature if "temperature" in params.samplers else 1.0,
+            "top_k": params.top_k if "top_k" in on else 0,
+            "top_p": params.top_p if "top_p" in on else 1.0,
+            "min_p": params.min_p if "min_p" in on else 0.0,
+            "last_n": self._last_n,
+            "repeat": params.repeat_penalty,
+            "presence": params.presence_penalty,
+            "frequency": params.frequency_penalty,
+            "bias_ids": self._bias_ids.ctypes.data,
+            "biases": self._biases.ctypes.data,
+            "bias_count": len(self.bias),
+        }
+        for name, value in values.items():
+            arguments[name] = value
+        self._choose_kernel()
+        return True
+
+    def _choose_kernel(self) -> None:
+        arguments = self._arguments[0]
+        self._few = 0 < arguments["top_k"] < self._vocabulary or arguments["temperature"] < GREEDY_BELOW
+
+    def _set_logits(self, logits: NDArray[np.float32]) -> None:
+        self._logits = logits
+        self._words[_LOGITS] = logits.ctypes.data
+        size = logits.size
+        if size == self._vocabulary:
+            return
+        self._vocabulary = size
+        blocks = -(-size // (8 * BLOCK)) * 8
+        self._memory = {
+            "peaks": np.zeros(blocks, np.float32),
+            "sums": np.zeros(blocks, np.float32),
+            "counts": np.zeros(size, np.int32),
+            "changed": np.zeros(2 * size, np.int32),
+            "before": np.zeros(2 * size, np.float32),
+            "ids": np.zeros(size, np.int32),
+            "value": np.zeros(size, np.float32),
+            "weight": np.zeros(size),
+        }
+        self._arguments["vocabulary"] = size
+        for name, array in self._memory.items():
+            self._arguments[name] = array.ctypes.data
+        self._choose_kernel()
 
 
-SCRATCH = types.NamedTuple([from_dtype(array.dtype)[::1] for array in new_scratch(0)], Scratch)
-ANSWER = types.Tuple([types.int64, types.float64])
-SHARED = types.Array(from_dtype(SHARED_DTYPE), 1, "C")
+@kernel(SAMPLE)
+def scan(thread, threads, pointer):
+    """Sets peaks and sums. Threads share the blocks; the other kernels here are for one thread."""
+    a = record(pointer)
+    logits, vocabulary = a.logits, a.vocabulary
+    blocks = (vocabulary + BLOCK - 1) // BLOCK
+    zero = zero_f32x8()
+    for block in range(blocks * thread // threads, blocks * (thread + 1) // threads):
+        first, peak = block * BLOCK, peak_of(a, block)
+        if first + BLOCK <= vocabulary:
+            # Infinity times 0 is NaN: doubt is 0 as long as all are finite.
+            doubt, sum = zero_f32x8(), zero_f32x8()
+            for i in range(first, first + BLOCK, 16):
+                at = logits + 4 * i
+                doubt = fma(load_f32x8(at), zero, fma(load_f32x8(at + 32), zero, doubt))
+                sum = add(sum, sum_exp_f32x16(at, peak))
+            set_f32(a.peaks, block, peak + horizontal_sum(doubt))
+            set_f32(a.sums, block, horizontal_sum(sum))
+        else:
+            doubts, total = F32(0), 0.0
+            for i in range(first, vocabulary):
+                doubts += item_f32(logits, i) * F32(0)
+                total += math.exp(np.float64(item_f32(logits, i)) - peak)
+            set_f32(a.peaks, block, peak + doubts)
+            set_f32(a.sums, block, F32(total))
 
 
-@compiled(ANSWER(types.float32[::1], SHARED, types.uint64, types.uint64, types.int32[::1], SCRATCH))
-def sample(logits, shared, seed, index, recent, scratch):
-    """`choose` for callers in Python."""
-    return choose(logits, shared, seed, index, recent, scratch)
-
-
-@native
-def choose(logits, shared, seed, index, recent, scratch):
-    """Returns (id, log of its probability before penalties, crops and temperature), or (-bad, 0.0).
-
-    logits float32 [v]; shared SHARED_DTYPE [1]; seed, index uint64: the index-th draw of that seed; recent int32 [any]:
-    the latest tokens, of which the last repeat_last_n count; scratch: Scratch for v. `bad` is the number of logits that
-    are not finite.
-    """
-    params = shared[0]
-    bad = count_non_finite(logits)
-    if bad > 0:
-        return -bad, 0.0
-    highest = find_peaks(logits, scratch.peaks)
-    total = sum_exp(logits, highest)
-    scores, top = logits, highest
-    if penalize(logits, params, recent, scratch):
-        scores = scratch.scores
-        top = find_peaks(scores, scratch.peaks)
-    if params.temperature < GREEDY_BELOW and params.typical_p >= 1:
-        choice = first_of(scores, top, scratch.peaks)  # no other crop can remove the highest score
+@kernel(SAMPLE)
+def sample_few(thread, threads, pointer):
+    """Draws where top_k leaves less than the vocabulary, and at temperature 0. Sets `choice` and `logprob`."""
+    a = record(pointer)
+    changed = begin(a)
+    if a.choice < 0:
+        pass
+    elif a.temperature < GREEDY_BELOW:
+        a.choice = first_of_highest(a)  # no crop can remove the highest
     else:
-        count = survivors(scores, top, params, scratch)
-        drawn = draw(scratch.value, count, params.temperature, uniform(seed, index), scratch.weight)
-        choice = np.int64(scratch.ids[drawn])
-    return choice, np.float64(logits[choice]) - np.float64(highest) - math.log(total)
+        # As many peaks are reached by at least as many logits. Too many candidates would have to be sorted.
+        gap, few = 4.0, min(a.top_k, (a.vocabulary + BLOCK - 1) // BLOCK // 2)
+        while reached(a, a.top - gap) < few:
+            gap *= 1.125
+        count = gather(a, a.top - gap)
+        while count < a.top_k:
+            gap *= 1.125
+            count = gather(a, a.top - gap)
+        sort(a, count)
+        a.choice = draw(a, crop(a, a.top_k, 0.0))
+    finish(a, changed)
 
 
-# --- passes over the whole vocabulary ---------------------------------------------------------------------------------
+@kernel(SAMPLE)
+def sample_many(thread, threads, pointer):
+    """Draws where top_k is off and the temperature is not 0. Sets `choice` and `logprob`."""
+    a = record(pointer)
+    changed = begin(a)
+    if a.choice == 0:
+        whole, count, gap = 0.0, a.vocabulary, 4.0
+        if a.top_p < 1:
+            # The candidates that reach top_p, or all that min_p does not remove anyway.
+            whole = block_weights(a, 1.0)
+            count = gather(a, a.top - gap)
+            while weigh(a, count, 1.0) < a.top_p * whole and count < a.vocabulary and math.exp(-gap) >= a.min_p:
+                gap *= 1.5
+                count = gather(a, a.top - gap)
+        elif a.min_p > 0:
+            count = gather(a, a.top + math.log(a.min_p) - 1e-3)  # somewhat less than the bound, which is compared later
+        if a.top_p < 1 or a.min_p > 0:
+            sort(a, count)
+            count = crop(a, count, whole)
+        a.choice = draw(a, count) if count < a.vocabulary else draw_from_all(a)
+    finish(a, changed)
+
+
+# --- before and after -------------------------------------------------------------------------------------------------
 
 
 @native
-def count_non_finite(logits):
-    bad = 0
-    for i in range(logits.size):
-        bad += not abs(logits[i]) <= HIGHEST_32
-    return bad
+def begin(a):
+    """After `scan`: sets the first part of `logprob`, changes logits by biases and penalties, then sets `top`, and
+    `choice` where nothing can be drawn, else to 0. Returns how many logits have changed.
+    """
+    a.choice = changed = 0
+    highest, finite = -np.inf, True
+    for block in range((a.vocabulary + BLOCK - 1) // BLOCK):
+        peak = np.float64(item_f32(a.peaks, block))
+        finite &= abs(peak) <= F32_MAX
+        highest = max(highest, peak)
+    if not finite:
+        a.choice = NOT_FINITE
+        return 0
+    a.top, a.logprob = highest, -highest - log_sum_exp(a, highest)
+    for j in range(a.bias_count):
+        token = item_i32(a.bias_ids, j)
+        if token < a.vocabulary:
+            value = item_f32(a.logits, token) + np.float64(item_f32(a.biases, j))
+            changed = change(a, changed, token, value)
+    changed = penalize(a, changed)
+    if changed > 0:
+        for j in range(changed):
+            block = item_i32(a.changed, j) // BLOCK
+            set_f32(a.peaks, block, peak_of(a, block))
+        a.top = -np.inf
+        for block in range((a.vocabulary + BLOCK - 1) // BLOCK):
+            a.top = max(a.top, np.float64(item_f32(a.peaks, block)))
+        if a.top == -np.inf:
+            a.choice = ALL_RULED_OUT
+    return changed
 
 
-@finite_vectors
-def find_peaks(scores, peaks):
-    """Fills peaks with the highest score of each block; returns the highest of all."""
+@native
+def finish(a, changed):
+    """Takes the changes back and completes `logprob`."""
+    for j in range(changed - 1, -1, -1):
+        set_f32(a.logits, item_i32(a.changed, j), item_f32(a.before, j))
+    if a.choice >= 0:
+        a.logprob += item_f32(a.logits, a.choice)
+
+
+@native
+def change(a, changed, token, value):
+    """Gives a token another logit, finite or -inf, and remembers the present one; returns how many that are now."""
+    set_i32(a.changed, changed, I32(token))
+    set_f32(a.before, changed, item_f32(a.logits, token))
+    set_f32(a.logits, token, F32(min(max(value, F32_LOWEST), F32_MAX) if value > -np.inf else value))
+    return changed + 1
+
+
+@native
+def penalize(a, changed):
+    """Changes the logits of the recent tokens."""
+    first = 0 if a.last_n < 0 else max(0, a.recent_count - a.last_n)
+    for counting in (True, False):
+        for j in range(first, a.recent_count):
+            token = item_i32(a.recent, j)
+            if token < 0 or token >= a.vocabulary:
+                continue
+            count = item_i32(a.counts, token)
+            if counting:
+                set_i32(a.counts, token, I32(count + 1))
+                continue
+            value = np.float64(item_f32(a.logits, token))
+            if count > 0 and value > -np.inf:
+                value = value * a.repeat if value <= 0 else value / a.repeat
+                changed = change(a, changed, token, value - (count * a.frequency + a.presence))
+            set_i32(a.counts, token, I32(0))
+    return changed
+
+
+@native
+def peak_of(a, block):
+    first = block * BLOCK
+    if first + BLOCK <= a.vocabulary:
+        at = a.logits + 4 * first
+        peak = load_f32x8(at)
+        for k in range(32, 4 * BLOCK, 32):
+            peak = maximum(peak, load_f32x8(at + k))
+        return horizontal_max(peak)
     highest = F32(-np.inf)
-    for block in range(scores.size // BLOCK):
-        peak = F32(-np.inf)
-        for i in range(block * BLOCK, block * BLOCK + BLOCK):  # a fixed length: unrolled into vectors
-            peak = max(peak, scores[i])
-        peaks[block] = peak
-        highest = max(highest, peak)
-    if scores.size % BLOCK:
-        peak = F32(-np.inf)
-        for i in range(scores.size // BLOCK * BLOCK, scores.size):
-            peak = max(peak, scores[i])
-        peaks[-1] = peak
-        highest = max(highest, peak)
+    for i in range(first, a.vocabulary):
+        highest = max(highest, item_f32(a.logits, i))
     return highest
 
 
-@vectors
-def sum_exp(scores, highest):
-    """Sum of e^(score - highest), to 1e-6 of it."""
-    total = 0.0
-    for start in range(0, scores.size, BLOCK):
-        part = F32(0)
-        for i in range(start, min(start + BLOCK, scores.size)):
-            part += exp32(scores[i] - highest)
-        total += np.float64(part)
-    return total
-
-
-@vectors
-def sum_of(weight, count):
-    total = 0.0
-    for j in range(count):
-        total += weight[j]
-    return total
-
-
-@vectors
-def sum_exp64(scores, highest):
-    """Sum of e^(score - highest) as exact as NumPy's: what decides a crop must not differ."""
-    total = 0.0
-    for i in range(scores.size):
-        total += exp(np.float64(scores[i]) - np.float64(highest))
-    return total
-
-
 @native
-def first_of(scores, top, peaks):
-    """The lowest id that has the score `top`, the highest of all."""
-    block = 0
-    while peaks[block] < top:
-        block += 1
-    i = block * BLOCK
-    while scores[i] < top:
-        i += 1
-    return i
-
-
-@native
-def penalize(logits, params, recent, scratch):
-    """Fills scratch.scores with penalized logits; returns False, leaving it alone, where no penalty is in force."""
-    repeat, presence, frequency = params.repeat_penalty, params.presence_penalty, params.frequency_penalty
-    last_n = params.repeat_last_n
-    if (repeat == 1 and presence == 0 and frequency == 0) or last_n == 0:
-        return False
-    scores, counts = scratch.scores, scratch.counts
-    window = recent[max(0, recent.size - last_n) :] if last_n > 0 else recent
-    for i in range(scores.size):
-        scores[i] = logits[i]
-    for token in window:
-        if 0 <= token < scores.size:
-            counts[token] += 1
-    for token in window:
-        if 0 <= token < scores.size and counts[token] > 0:
-            value = np.float64(scores[token])
-            value = value * repeat if value <= 0 else value / repeat
-            value -= counts[token] * frequency + presence
-            scores[token] = min(max(value, -F32_MAX), F32_MAX)
-            counts[token] = 0
-    return True
+def log_sum_exp(a, highest):
+    """Natural log of the sum of e^(logit - highest) over the vocabulary, to 1e-6."""
+    top, total = splat_f32x8(F32(highest)), zero_f32x8()
+    for block in range(0, (a.vocabulary + BLOCK - 1) // BLOCK, 8):
+        scale = exp(sub(load_f32x8(a.peaks + 4 * block), top))
+        total = fma(scale, load_f32x8(a.sums + 4 * block), total)
+    return math.log(horizontal_sum(total))
 
 
 # --- candidates -------------------------------------------------------------------------------------------------------
 
 
 @native
-def survivors(scores, top, params, scratch):
-    """Puts what top-k, typical, top-p and min-p leave into scratch.ids and .value; returns how many. Never none.
-
-    `top` is the highest score.
-    """
-    peaks, ids, value, weight = scratch.peaks, scratch.ids, scratch.value, scratch.weight
-    typical, nucleus, k = params.typical_p < 1, params.top_p < 1, params.top_k
-    everything = np.float64(-np.inf)
-    mass = 0.0  # of all scores, where they are more than the candidates that top-p looks at
-    if 0 < k < scores.size:
-        count = gather(scores, peaks, peak_bound(k, scratch), ids, value)
-        fill(weight, count, 1.0)
-        count = keep_heaviest(value, count, np.float64(k), scratch)
-    elif nucleus and not typical:
-        mass = sum_exp64(scores, top)
-        count = gather(scores, peaks, peak_bound(np.int64(HEAD), scratch), ids, value)
-        if weigh(value, count, 1.0, weight) <= params.top_p * mass:
-            count = gather(scores, peaks, everything, ids, value)
-    elif params.min_p > 0 and not typical:
-        count = gather(scores, peaks, np.float64(top) + math.log(params.min_p) - 1e-3, ids, value)
-    else:
-        count = gather(scores, peaks, everything, ids, value)
-
-    if typical:
-        total = weigh(value, count, 1.0, weight)
-        log_total = math.log(total) + highest_of(value, count)
-        entropy = 0.0
-        for j in range(count):
-            entropy -= weight[j] * (value[j] - log_total)
-        entropy /= total
-        for j in range(count):
-            scratch.surprise[j] = -abs(log_total - value[j] - entropy)
-        # that much is to be exceeded, not only reached
-        count = keep_heaviest(scratch.surprise, count, np.nextafter(params.typical_p * total, np.inf), scratch)
-    if nucleus:
-        total = weigh(value, count, 1.0, weight)
-        count = keep_heaviest(value, count, params.top_p * max(mass, total), scratch)
-    if params.min_p > 0:
-        bound = math.log(params.min_p)
-        highest = highest_of(value, count)
-        kept = 0
-        for j in range(count):
-            if value[j] - highest >= bound:
-                ids[kept], value[kept] = ids[j], value[j]
-                kept += 1
-        count = kept
+def reached(a, bound):
+    """How many peaks are not below the bound."""
+    count = 0
+    for block in range((a.vocabulary + BLOCK - 1) // BLOCK):
+        count += item_f32(a.peaks, block) >= bound
     return count
 
 
 @native
-def draw(value, count, temperature, u, weight):
-    """Index of a candidate: the first highest at temperature 0, else softmax(value / temperature) at u in [0, 1)."""
-    if temperature < GREEDY_BELOW:
-        highest = highest_of(value, count)
-        j = 0
-        while value[j] < highest:
-            j += 1
-        return j
-    target = u * weigh(value, count, temperature, weight)
-    reached = 0.0
-    for j in range(count):
-        reached += weight[j]
-        if reached > target:
-            return j
-    return count - 1
-
-
-@native
-def peak_bound(k, scratch):
-    """A score that at least k scores reach: the k-th highest peak; -inf where there are fewer peaks."""
-    peaks, value = scratch.peaks, scratch.value
-    if k >= peaks.size:
-        return np.float64(-np.inf)
-    for j in range(peaks.size):
-        value[j] = peaks[j]
-    fill(scratch.weight, peaks.size, 1.0)
-    count = heaviest(value, scratch.weight, peaks.size, np.float64(k), scratch.order)
-    return value[scratch.order[count - 1]]
-
-
-@native
-def gather(scores, peaks, bound, ids, value):
-    """Makes all scores of at least `bound` candidates; returns how many."""
+def gather(a, bound):
+    """Makes all logits of at least `bound` candidates, in the order of their ids; returns how many."""
     count = 0
-    for block in range(peaks.size):
-        if peaks[block] >= bound:
-            for i in range(block * BLOCK, min((block + 1) * BLOCK, scores.size)):
-                if scores[i] >= bound:
-                    ids[count] = i
-                    value[count] = scores[i]
+    for block in range((a.vocabulary + BLOCK - 1) // BLOCK):
+        if item_f32(a.peaks, block) >= bound:
+            for i in range(block * BLOCK, min((block + 1) * BLOCK, a.vocabulary)):
+                value = item_f32(a.logits, i)
+                if value >= bound:
+                    set_i32(a.ids, count, I32(i))
+                    set_f32(a.value, count, value)
                     count += 1
     return count
 
 
 @native
-def weigh(value, count, temperature, weight):
-    """Fills weight with e^((value - highest) / temperature); returns its sum."""
-    highest = highest_of(value, count)
-    for j in range(count):
-        weight[j] = exp((value[j] - highest) / temperature)
-    return sum_of(weight, count)
+def sort(a, count):
+    """Candidates by falling logits, equal ones by rising ids: Shell's sort with Knuth's steps."""
+    ids, values, step = a.ids, a.value, 1
+    while step < count // 3:
+        step = 3 * step + 1
+    while step > 0:
+        for i in range(step, count):
+            id, value, j = item_i32(ids, i), item_f32(values, i), i
+            while j >= step:
+                other = item_f32(values, j - step)
+                if other > value or (other == value and item_i32(ids, j - step) < id):
+                    break
+                set_f32(values, j, other)
+                set_i32(ids, j, I32(item_i32(ids, j - step)))
+                j -= step
+            set_f32(values, j, value)
+            set_i32(ids, j, I32(id))
+        step //= 3
 
 
 @native
-def highest_of(value, count):
-    highest = value[0]
-    for j in range(1, count):
-        highest = value[j] if value[j] > highest else highest
-    return highest
+def crop(a, count, whole):
+    """How many of the first `count` sorted candidates top-p and min-p leave; at least 1.
 
-
-@native
-def fill(array, count, value):
-    for j in range(count):
-        array[j] = value
-
-
-@native
-def keep_heaviest(key, count, target, scratch):
-    """Leaves the fewest candidates of highest key whose weights together reach the target; returns how many."""
-    kept = heaviest(key, scratch.weight, count, target, scratch.order)
-    if kept == count:
-        return count
-    ids, value, last = scratch.ids, scratch.value, scratch.order[kept - 1]
-    bound = key[last]
-    to = 0
-    for j in range(count):
-        if key[j] > bound or (key[j] == bound and j <= last):
-            ids[to], value[to] = ids[j], value[j]
-            to += 1
-    return to
-
-
-@native
-def heaviest(key, weight, count, target, order):
-    """Quickselect by weight: fills order so that its first n indices are those of the highest keys (of equals the
-    first) and the n-th is the last among them, n being the smallest number whose weights together reach the target.
-
-    Returns n. If even all do not reach it, n is `count` and the order means nothing.
+    whole: what e^(logit - top) amounts to over all tokens that top-p looks at, if they are more than these
     """
+    if a.top_p < 1:
+        target = a.top_p * max(whole, weigh(a, count, 1.0))
+        reached, kept = item_f64(a.weight, 0), 1
+        while kept < count and reached < target:
+            reached += item_f64(a.weight, kept)
+            kept += 1
+        count = kept
+    if a.min_p > 0:
+        bound = min(math.log(a.min_p), 0.0)
+        while item_f32(a.value, count - 1) - a.top < bound:
+            count -= 1
+    return count
+
+
+@native
+def weigh(a, count, temperature):
+    """Fills weight with e^((value - top) / temperature); returns its sum."""
+    total = 0.0
     for j in range(count):
-        order[j] = j
-    low, high, missing = 0, count, target  # the n-th is in order[low:high], where `missing` is still to be taken
-    while high - low > 1:
-        middle = (low + high) // 2
-        pivot = order[middle]
-        order[middle] = order[high - 1]
-        above, taken = low, 0.0
-        for i in range(low, high - 1):
-            j = order[i]
-            if key[j] > key[pivot] or (key[j] == key[pivot] and j < pivot):
-                order[i] = order[above]
-                order[above] = j
-                above += 1
-                taken += weight[j]
-        order[high - 1] = order[above]
-        order[above] = pivot
-        if taken >= missing and above > low:
-            high = above
-        elif taken + weight[pivot] >= missing:
-            return above + 1
-        else:
-            missing -= taken + weight[pivot]
-            low = above + 1
-    return min(low + 1, count)
+        weight = math.exp((item_f32(a.value, j) - a.top) / temperature)
+        set_f64(a.weight, j, weight)
+        total += weight
+    return total
 
 
 @native
-def uniform(seed, index):
-    """The index-th random number of a seed, in [0, 1), as in `sampling.uniform`."""
-    z = mix(seed) + (index + U64(1)) * U64(0x9E3779B97F4A7C15)
-    return np.float64(mix(z) >> U64(11)) * 2.0**-53
+def draw(a, count):
+    """One of the first `count` candidates: softmax(value / temperature) at the random number."""
+    target = item_f64(a.chance, 0) * weigh(a, count, a.temperature)
+    reached, last = 0.0, 0
+    for j in range(count):
+        weight = item_f64(a.weight, j)
+        reached += weight
+        if reached > target:
+            return item_i32(a.ids, j)
+        if weight > 0:
+            last = j
+    return item_i32(a.ids, last)
 
 
 @native
-def mix(z):
-    z = (z ^ (z >> U64(30))) * U64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> U64(27))) * U64(0x94D049BB133111EB)
-    return z ^ (z >> U64(31))
+def first_of_highest(a):
+    """The lowest id of the highest logit."""
+    block = 0
+    while item_f32(a.peaks, block) < a.top:
+        block += 1
+    i = block * BLOCK
+    while item_f32(a.logits, i) < a.top:
+        i += 1
+    return i
 
 
-# --- e^x without a branch or a table, so that loops over it become vectors --------------------------------------------
-
-# x = n ln 2 + r with |r| <= ln(2) / 2. Adding and subtracting ROUND (1.5 * 2^52 or 2^23) rounds to a whole n, and the
-# low bits of the sum are n, ready to be added to the exponent of e^r. ln 2 comes in two parts, the first with few bits,
-# so that n times it is exact.
-LOG2_E, ROUND = 1.4426950408889634, 6755399441055744.0
-LN_2_HIGH, LN_2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-LOG2_E_32, ROUND_32, LN_2_HIGH_32, LN_2_LOW_32 = F32(LOG2_E), F32(12582912), F32(0.693359375), F32(-2.12194440e-4)
-LOWEST_32, C0, C2, C3, C4, C5, C6 = F32(-87), F32(1), F32(1 / 2), F32(1 / 6), F32(1 / 24), F32(1 / 120), F32(1 / 720)
+# --- all tokens as candidates, in the order of their ids --------------------------------------------------------------
 
 
-@fused
-def exp(x):
-    """e^x for a double x <= 0, to about one unit in the last place."""
-    x = max(x, -708.0)
-    shifted = x * LOG2_E + ROUND
-    n = shifted - ROUND
-    r = x - n * LN_2_HIGH - n * LN_2_LOW
-    p = 1.0 / 6227020800.0  # the Taylor series to r^13 / 13!
-    p = p * r + 1.0 / 479001600.0
-    p = p * r + 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    return np.int64(np.float64(p).view(np.int64) + (np.float64(shifted).view(np.int64) << 52)).view(np.float64)
+@native
+def block_weights(a, scale):
+    """Fills weight[block] with the sum of e^((logit - top) * scale) over each block; returns the sum of all."""
+    logits, vocabulary, top = a.logits, a.vocabulary, a.top
+    total = 0.0
+    for block in range((vocabulary + BLOCK - 1) // BLOCK):
+        first, last = block * BLOCK, min(block * BLOCK + BLOCK, vocabulary)
+        whole = first + (last - first) // 16 * 16
+        part = zero_f64x8()
+        for i in range(first, whole, 16):
+            part = add(part, sum_exp_f64x16(logits + 4 * i, top, scale))
+        weight = horizontal_sum(part)
+        for i in range(whole, last):
+            weight += math.exp((item_f32(logits, i) - top) * scale)
+        set_f64(a.weight, block, weight)
+        total += weight
+    return total
 
 
-@fused
-def exp32(x):
-    """e^x for a float32 x <= 0, to about 2e-7 of it."""
-    x = max(x, LOWEST_32)
-    shifted = x * LOG2_E_32 + ROUND_32
-    n = shifted - ROUND_32
-    r = x - n * LN_2_HIGH_32 - n * LN_2_LOW_32
-    p = C6  # the Taylor series to r^6 / 6!
-    p = p * r + C5
-    p = p * r + C4
-    p = p * r + C3
-    p = p * r + C2
-    p = p * r + C0
-    p = p * r + C0
-    return I32(F32(p).view(I32) + (F32(shifted).view(I32) << I32(23))).view(F32)
+@native
+def draw_from_all(a):
+    """A token: softmax(logits / temperature) at the random number."""
+    scale = 1.0 / a.temperature
+    target = item_f64(a.chance, 0) * block_weights(a, scale)
+    reached, last = 0.0, 0
+    for block in range((a.vocabulary + BLOCK - 1) // BLOCK):
+        weight = item_f64(a.weight, block)
+        if reached + weight > target:
+            within = reached
+            for i in range(block * BLOCK, min(block * BLOCK + BLOCK, a.vocabulary)):
+                within += math.exp((item_f32(a.logits, i) - a.top) * scale)
+                if within > target:
+                    return i
+        if weight > 0:
+            last = block
+        reached += weight
+    i = min(last * BLOCK + BLOCK, a.vocabulary) - 1  # rounding: the last one that is possible
+    while item_f32(a.logits, i) == -np.inf:
+        i -= 1
+    return i

@@ -8,6 +8,8 @@ from numba.extending import intrinsic
 from tinyllm_engine.simd.target import (
     F32,
     F32X8,
+    F64,
+    F64X8,
     I8,
     I32,
     I32X8,
@@ -26,7 +28,7 @@ from tinyllm_engine.simd.target import (
 def _binary(name, float_op, int_op):
     def emit(typingctx, a, b):
         def codegen(context, builder, signature, args):
-            floating = signature.return_type.element == "f32"
+            floating = signature.return_type.element in ("f32", "f64")
             return getattr(builder, float_op if floating else int_op)(*args)
 
         return a(a, a), codegen
@@ -95,7 +97,7 @@ def horizontal_sum(typingctx, vector):
 
     def codegen(context, builder, signature, args):
         value, lanes = args[0], signature.args[0].lanes
-        combine = builder.fadd if signature.args[0].element == "f32" else builder.add
+        combine = builder.add if signature.args[0].element == "i32" else builder.fadd
         while lanes > 1:
             lanes //= 2
             low = lanes_of(builder, value, range(lanes))
@@ -103,7 +105,7 @@ def horizontal_sum(typingctx, vector):
             value = combine(low, high)
         return builder.extract_element(value, I32(0))
 
-    return (types.float32 if vector.element == "f32" else types.int32)(vector), codegen
+    return {"f32": types.float32, "f64": types.float64, "i32": types.int32}[vector.element](vector), codegen
 
 
 @intrinsic
@@ -184,6 +186,76 @@ def _exponential(builder, x, lanes):
 def exp(builder, vector):
     """e**x to about 1 unit in the last place; 0 where that would not be a normal number."""
     return _exponential(builder, vector, 8)
+
+
+def _exponential_below_1(builder, x, element, word, lowest, rounder, coefficients):
+    """e**x of x <= 0 without a minimum, a conversion or a table; e**lowest for all x below.
+
+    x = n ln2 + r as above, but n is rounded by adding a number whose last bit is worth 1: the low bits of the sum are
+    n, ready to be added to the exponent of the polynomial, which interpolates e**r at Chebyshev's nodes.
+    """
+    lanes = x.type.count
+    digits = {F32: 23, F64: 52}[element]
+    wide, whole = ir.VectorType(element, lanes), ir.VectorType(word, lanes)
+
+    def constant(value):
+        return ir.Constant(wide, [float(np.float32(value)) if element is F32 else value] * lanes)
+
+    def fused(a, b, c):
+        return call(builder, f"llvm.fma.v{lanes}f{word.width}", wide, a, b, c)
+
+    x = builder.select(builder.fcmp_ordered(">", x, constant(lowest)), x, constant(lowest))
+    shifted = fused(x, constant(1.4426950408889634), constant(rounder))
+    n = builder.fsub(shifted, constant(rounder))
+    r = fused(n, constant(-0.6931471805599453), x)
+    p = constant(coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        p = fused(p, r, constant(coefficient))
+    exponent = builder.shl(builder.bitcast(shifted, whole), ir.Constant(whole, [digits] * lanes))
+    return builder.bitcast(builder.add(builder.bitcast(p, whole), exponent), wide)
+
+
+def _folded(builder, vector):
+    """Sums of the lanes modulo 8."""
+    lanes = vector.type.count
+    while lanes > 8:
+        lanes //= 2
+        low, high = lanes_of(builder, vector, range(lanes)), lanes_of(builder, vector, range(lanes, 2 * lanes))
+        vector = builder.fadd(low, high)
+    return vector
+
+
+# Several vectors at a time: one by one, each would wait for its own multiplications.
+
+
+@operation(F32X8, types.intp, types.float32)
+def sum_exp_f32x16(builder, address, highest):
+    """e**(x - highest) of 16 floats, to 1e-6 of it, each lane the sum of two; no x is above highest."""
+    coefficients = (1.0, 1.00000001077157, 0.499988693783, 0.166665052604, 0.0419175072496, 0.0083691484909)
+    x = builder.load(pointer(builder, address, ir.VectorType(F32, 16)), align=1)
+    x = builder.fsub(x, spread(builder, highest, 16))
+    return _folded(builder, _exponential_below_1(builder, x, F32, I32, -87.0, 1.5 * 2.0**23, coefficients))
+
+
+@operation(F64X8, types.intp, types.float64, types.float64)
+def sum_exp_f64x16(builder, address, highest, scale):
+    """e**((x - highest) * scale) of 16 floats in double precision, to 1e-13 of it, each lane the sum of two."""
+    coefficients = (
+        1.0,
+        1.0000000000000013,
+        0.4999999999943859,
+        0.16666666666615654,
+        0.04166666704055194,
+        0.008333333367309745,
+        0.00138888017496473,
+        0.0001984119064959513,
+        2.4884459756805625e-05,
+        2.763263992532932e-06,
+    )
+    x = builder.load(pointer(builder, address, ir.VectorType(F32, 16)), align=1)
+    x = builder.fsub(builder.fpext(x, ir.VectorType(F64, 16)), spread(builder, highest, 16))
+    x = builder.fmul(x, spread(builder, scale, 16))
+    return _folded(builder, _exponential_below_1(builder, x, F64, I64, -700.0, 1.5 * 2.0**52, coefficients))
 
 
 @operation(F32X8, F32X8, types.int64)

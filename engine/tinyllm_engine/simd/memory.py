@@ -11,6 +11,8 @@ from tinyllm_engine.simd.target import (
     F32,
     F32W,
     F32X8,
+    F64,
+    F64X8,
     HARDWARE_F16,
     I8,
     I8W,
@@ -53,6 +55,26 @@ def _scalar_store(numba_type, element):
     return operation(types.none, types.intp, numba_type)(store)
 
 
+def _element(builder, address, index, element):
+    return builder.gep(pointer(builder, address, element), [index])
+
+
+def _item(numba_type, element):
+    """item(address, index) of an array: quicker to compile than arithmetic with addresses."""
+
+    def item(builder, address, index):
+        return builder.load(_element(builder, address, index, element))
+
+    return operation(numba_type, types.intp, types.int64)(item)
+
+
+def _set_item(numba_type, element):
+    def set_item(builder, address, index, value):
+        builder.store(value, _element(builder, address, index, element))
+
+    return operation(types.none, types.intp, types.int64, numba_type)(set_item)
+
+
 def _splat_at(vec):
     def splat_at(builder, address):
         element = ELEMENTS[vec.element]
@@ -93,9 +115,22 @@ store_i32, store_i64, store_f32 = (
     _scalar_store(types.int64, I64),
     _scalar_store(types.float32, F32),
 )
+item_f32, item_f64 = _item(types.float32, F32), _item(types.float64, F64)
+set_f32, set_f64, set_i32 = (
+    _set_item(types.float32, F32),
+    _set_item(types.float64, F64),
+    _set_item(types.int32, I32),
+)
 splat_f32x8, splat_f32w = _splat(F32X8, types.float32), _splat(F32W, types.float32)
 splat_at_f32x8, splat_at_f32w = _splat_at(F32X8), _splat_at(F32W)
-zero_i32x8, zero_f32x8, zero_i32w, zero_f32w, zero_narrow = (_zero(v) for v in (I32X8, F32X8, I32W, F32W, NARROW))
+zero_i32x8, zero_f32x8, zero_f64x8 = (_zero(v) for v in (I32X8, F32X8, F64X8))
+zero_i32w, zero_f32w, zero_narrow = (_zero(v) for v in (I32W, F32W, NARROW))
+
+
+@operation(types.int64, types.intp, types.int64)
+def item_i32(builder, address, index):
+    """An int32 of an array, as int64."""
+    return builder.sext(builder.load(_element(builder, address, index, I32)), I64)
 
 
 @operation(I8W, types.intp)

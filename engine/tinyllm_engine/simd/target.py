@@ -11,7 +11,7 @@ from numba.extending import intrinsic, models, register_model
 from tinyllm_engine.errors import EngineError
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-F16, F32 = ir.HalfType(), ir.FloatType()
+F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 ARCHITECTURE = llvm.get_process_triple().partition("-")[0]
 X86 = ARCHITECTURE in ("x86_64", "i386", "i686")
@@ -94,7 +94,7 @@ class Vec(types.Type):
         super().__init__(name=f"Vec({element} x {lanes})")
 
 
-ELEMENTS = {"i8": I8, "i16": I16, "i32": I32, "f32": F32}
+ELEMENTS = {"i8": I8, "i16": I16, "i32": I32, "f32": F32, "f64": F64}
 
 
 @register_model(Vec)
@@ -104,6 +104,7 @@ class _VecModel(models.PrimitiveModel):
 
 
 I8X16, I8X32, I32X8, F32X8 = Vec("i8", 16), Vec("i8", 32), Vec("i32", 8), Vec("f32", 8)
+F64X8 = Vec("f64", 8)  # F32X8 in double precision
 I8W, I32W, F32W = Vec("i8", 4 * LANES), Vec("i32", LANES), Vec("f32", LANES)
 # Where products of 7-bit codes may be summed in 16 bits for a while, that is what a tile accumulates in.
 NARROW = Vec("i16", 16) if TARGET == "avx2" else I32W
