@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinyllm_engine.jit import kernel, native, record
-from tinyllm_engine.kernels.sample import SAMPLE, NativeSampler, scan
+from tinyllm_engine.kernels.sample import PLACES, NativeSampler, scan
 from tinyllm_engine.recorder import State
 from tinyllm_engine.simd import (
     atomic_load,
@@ -37,7 +37,7 @@ BUDGET = 40_000_000  # nanoseconds after which no further token is begun: a scre
 GOING_ON, END_OF_GENERATION, CANCELLED, CHANGED, REFUSED, UNDRAWN = range(6)
 
 _LOGPROB, _CHOICE, _CHANCE, _RECENT, _RECENT_COUNT = (
-    8 * SAMPLE.names.index(name) for name in ("logprob", "choice", "chance", "recent", "recent_count")
+    8 * PLACES[name] for name in ("logprob", "choice", "chance", "recent", "recent_count")
 )
 # Addresses unless said otherwise.
 _WORDS = (

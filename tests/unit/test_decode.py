@@ -8,7 +8,7 @@ from tinyllm_engine.errors import ContextFullError, NonFiniteLogitsError
 from tinyllm_engine.kernels.sample import NativeSampler
 from tinyllm_engine.model import Model
 from tinyllm_engine.runner import Runner
-from tinyllm_engine.sampling import SamplingParams
+from tinyllm_engine.sampling import SamplingParams, SharedSampling
 from tinyllm_engine.twin import array_at
 
 GREEDY = SamplingParams(temperature=0)
@@ -101,6 +101,23 @@ def test_a_flag_that_is_set_draws_nothing(sequence):
     assert sequence.tokens == toy_tokens(10)
     cancel.clear()
     assert len(decoded(sequence, 3, 5, cancel=cancel)) == 5
+
+
+def test_a_change_of_parameters_ends_the_call_with_a_token_drawn_by_the_new_ones(sequence):
+    sequence.forward(toy_tokens(10))
+    expected = drawn_one_by_one(sequence, 3, 1, SamplingParams(temperature=0, logit_bias={7: 100.0}))
+    sequence.truncate(10)
+    shared = SharedSampling(GREEDY)
+    sampler = NativeSampler(shared)
+    tokens = [*sequence.tokens, 3]
+    assert sampler.alone
+    shared.update(logit_bias={7: 100.0})  # after the sampler has looked: as if native code were under way
+    drawn = sequence.decode(3, sampler, tokens, NO_END, 5, None)
+    assert drawn.ids == expected == [7]
+    assert sequence.tokens == [*toy_tokens(10), 3]
+    assert sampler.drawn == 1
+    assert sampler.alone
+    assert sequence.decode(7, sampler, [*tokens, 7], NO_END, 5, None).ids[0] == 7
 
 
 def test_logits_that_are_not_finite_are_an_error_with_a_name(sequence):

@@ -118,16 +118,16 @@ class Clocked:
 
 def test_bench_gives_medians_of_runs_from_an_empty_cache(monkeypatch):
     clocked = Clocked(monkeypatch)
-    found = bench(clocked, prompt=8, predict=11, runs=2)
-    ones = [1] * 11
-    drawn = ["8 drawn", "3 drawn"]
+    found = bench(clocked, prompt=8, predict=19, runs=2)
+    ones = [1] * 19
+    drawn = ["16 drawn", "3 drawn"]
     assert clocked.evaluated == [[8], *[[8], ones, drawn, [8]] * 2, drawn]
     private = found.memory.private_mb
     assert private is None or private > 0
     assert dataclasses.asdict(found) == {
         "prefill": {"tokens": 8, "tokens_per_second": 1.0, "runs": (1.0, 1.0)},
-        "decode": {"tokens": 11, "tokens_per_second": 1.0, "gb_per_second": 6000 / 1e9, "runs": (1.0, 1.0)},
-        "sampled": {"tokens": 11, "tokens_per_second": 1.0, "sampling_percent": None, "runs": (1.0, 1.0)},
+        "decode": {"tokens": 19, "tokens_per_second": 1.0, "gb_per_second": 6000 / 1e9, "runs": (1.0, 1.0)},
+        "sampled": {"tokens": 19, "tokens_per_second": 1.0, "sampling_percent": None, "runs": (1.0, 1.0)},
         "first_token_seconds": 8.0,
         "depth": 0,
         "weight_bytes_per_token": 6000,

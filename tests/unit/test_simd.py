@@ -264,6 +264,36 @@ def test_exp_at_its_ends():
     assert (exp_of(89, 1000, np.inf) >= exp_of(88.37)).all()
 
 
+def test_sums_of_exponentials():
+    @native
+    def single(x, highest, out):
+        s.store(out, s.sum_exp_f32x16(x, highest))
+
+    @native
+    def double(x, highest, scale):
+        return s.horizontal_sum(s.add(s.zero_f64x8(), s.sum_exp_f64x16(x, highest, scale)))
+
+    x, out = -np.abs(floats(40, 16, scale=20.0)), np.zeros(8, F32)
+    x[0], x[1, 3], x[2] = 0.0, -np.inf, -3e38
+    for row in x:
+        exact = np.exp(row.astype(np.float64) - 1)
+        single(at(row), F32(1), at(out))
+        np.testing.assert_allclose(out, exact.reshape(2, 8).sum(0), rtol=0, atol=2e-7)
+        assert double(at(row), 1.0, 0.5) == pytest.approx(np.sqrt(exact).sum(), rel=1e-13, abs=1e-300)
+
+
+def test_items_of_arrays():
+    @native
+    def moved(f32, f64, i32):
+        s.set_f32(f32, 0, s.item_f32(f32, 2))
+        s.set_f64(f64, 0, s.item_f64(f64, 2))
+        s.set_i32(i32, 0, np.int32(s.item_i32(i32, 2) + 1))
+
+    arrays = [np.array([0, 1, -7], dtype) for dtype in (np.float32, np.float64, np.int32)]
+    moved(*map(at, arrays))
+    assert [array[0] for array in arrays] == [-7, -7, -6]
+
+
 def test_keep_first():
     @native
     def kept(source, count, out):

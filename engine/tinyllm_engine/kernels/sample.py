@@ -81,11 +81,11 @@ _NUMBERS = (
     "logprob",  # result: natural log of the token's probability before biases, penalties, crops and temperature
 )
 SAMPLE = np.dtype([(name, np.int64) for name in _WORDS] + [(name, np.float64) for name in _NUMBERS], align=True)
+PLACES = {name: place for place, name in enumerate((*_WORDS, *_NUMBERS))}  # in units of 8 bytes
 
 
-_PLACES = {name: place for place, name in enumerate((*_WORDS, *_NUMBERS))}
 _LOGITS, _CHANCE, _RECENT, _RECENT_COUNT, _CHOICE, _LOGPROB = (
-    _PLACES[name] for name in ("logits", "chance", "recent", "recent_count", "choice", "logprob")
+    PLACES[name] for name in ("logits", "chance", "recent", "recent_count", "choice", "logprob")
 )
 AHEAD = 256  # random numbers made at a time
 
@@ -306,7 +306,8 @@ def begin(a):
     highest, finite = -np.inf, True
     for block in range((a.vocabulary + BLOCK - 1) // BLOCK):
         peak = np.float64(item_f32(a.peaks, block))
-        finite &= abs(peak) <= F32_MAX
+        if not abs(peak) <= F32_MAX:
+            finite = False
         highest = max(highest, peak)
     if not finite:
         a.choice = NOT_FINITE

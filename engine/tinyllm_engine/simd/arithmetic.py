@@ -230,7 +230,7 @@ def _folded(builder, vector):
 
 @operation(F32X8, types.intp, types.float32)
 def sum_exp_f32x16(builder, address, highest):
-    """e**(x - highest) of 16 floats, to 1e-6 of it, each lane the sum of two; no x is above highest."""
+    """e**(x - highest) of 16 floats, each lane the sum of two, to 2e-7; no x is above highest."""
     coefficients = (1.0, 1.00000001077157, 0.499988693783, 0.166665052604, 0.0419175072496, 0.0083691484909)
     x = builder.load(pointer(builder, address, ir.VectorType(F32, 16)), align=1)
     x = builder.fsub(x, spread(builder, highest, 16))
