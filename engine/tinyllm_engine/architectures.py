@@ -227,8 +227,9 @@ ARCHITECTURES = {
         ),
         replace(GRANITE, name="granitehybrid", recurrent="mamba2", recurs=without_heads),
         LFM2,
-        replace(LFM2, name="lfm2moe", experts=LFM2_MOE),
+        replace(LFM2, name="lfm2moe", window=None, experts=LFM2_MOE),
         QWEN35,
+        replace(QWEN35, name="qwen35moe", experts=QWEN3_NEXT),
         replace(
             QWEN35,
             name="qwen3next",
