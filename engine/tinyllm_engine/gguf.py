@@ -104,14 +104,13 @@ class GGUFFile:
 
 
 def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
-    """Map a GGUF file and check its header; of a split model, give the first part and the others are found beside it.
+    """Map a GGUF file and check its header; of a split model, give any part and the others are found beside it.
 
     GGUFError, one line, if the path cannot be read, the file breaks a rule of the format, or a part is missing.
     """
-    first = _open_part(Path(path))
-    parts = [first]
+    parts = [_first_part(_open_part(Path(path)))]
     try:
-        parts += _other_parts(first)
+        parts += _other_parts(parts[0])
         return GGUFFile(parts)
     except BaseException:
         for part in parts:
@@ -155,29 +154,46 @@ def _printable(path: Path) -> str:
     return text if text.isprintable() else repr(text)
 
 
+def _first_part(part: _Part) -> _Part:
+    """Part 1 of the split model that this is a part of, which has the metadata; a whole one itself."""
+    try:
+        count = _split_key(part, "split.count", default=1)
+        if count <= 1:
+            return part
+        number = _split_key(part, "split.no") + 1
+        match = _SPLIT_NAME.fullmatch(part.path.name)
+        if not match:
+            ending = f"-{number:05d}-of-{count:05d}.gguf"
+            raise GGUFError(f"{_printable(part.path)}: is part of a split model, expected a name that ends in {ending}")
+        if int(match["number"]) != number or int(match["count"]) != count:
+            said = f"is part {number} of {count} by its contents, but its name says otherwise"
+            raise GGUFError(f"{_printable(part.path)}: {said}")
+    except BaseException:
+        part.close()
+        raise
+    if number == 1:
+        return part
+    part.close()
+    return _open_part_of_split(_path_of_part(part.path, 1), 1, count)
+
+
+def _path_of_part(path: Path, number: int) -> Path:
+    """Of another part, by the name of one."""
+    match = _SPLIT_NAME.fullmatch(path.name)
+    assert match is not None
+    return path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}.gguf")
+
+
 def _other_parts(first: _Part) -> list[_Part]:
     """Parts 2 and on of a split model, in order; none for a whole one."""
     count = _split_key(first, "split.count", default=1)
     if count <= 1:
         return []
-    name = _printable(first.path)
-    match = _SPLIT_NAME.fullmatch(first.path.name)
-    if not match:
-        raise GGUFError(f"{name}: is part of a split model, expected a name that ends in -00001-of-{count:05d}.gguf")
-
-    def path_of(number: int) -> Path:
-        return first.path.with_name(f"{match['stem']}-{number:05d}-of-{match['count']}.gguf")
-
-    number = _split_key(first, "split.no") + 1
-    if number != 1:
-        raise GGUFError(f"{name}: is part {number} of a split model, open part 1: {_printable(path_of(1))}")
-    if int(match["number"]) != 1 or int(match["count"]) != count:
-        raise GGUFError(f"{name}: is part 1 of {count} by its contents, but its name says otherwise")
     expected = _split_key(first, "split.tensors.count")
     parts: list[_Part] = []
     try:
         for number in range(2, count + 1):
-            parts.append(_open_further_part(path_of(number), number, count))
+            parts.append(_open_part_of_split(_path_of_part(first.path, number), number, count))
         _check_together([first, *parts], expected)
     except BaseException:
         for part in parts:
@@ -186,15 +202,18 @@ def _other_parts(first: _Part) -> list[_Part]:
     return parts
 
 
-def _open_further_part(path: Path, number: int, count: int) -> _Part:
+def _open_part_of_split(path: Path, number: int, count: int) -> _Part:
     name = _printable(path)
     if not path.exists():
         raise GGUFError(f"{name}: part {number} of {count} of the model is missing")
     part = _open_part(path)
-    found = _split_key(part, "split.no") + 1, _split_key(part, "split.count")
-    if found != (number, count):
+    try:
+        found = _split_key(part, "split.no") + 1, _split_key(part, "split.count")
+        if found != (number, count):
+            raise GGUFError(f"{name}: expected part {number} of {count}, found part {found[0]} of {found[1]}")
+    except BaseException:
         part.close()
-        raise GGUFError(f"{name}: expected part {number} of {count}, found part {found[0]} of {found[1]}")
+        raise
     return part
 
 

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from tinyllm_engine.architectures import Architecture, architecture_of
 from tinyllm_engine.config import ModelConfig
+from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.gguf import open_gguf
+from tinyllm_engine.kinds import other_kind
 from tinyllm_engine.parts.base import Tensors
 from tinyllm_engine.tensor import TensorView
 from tinyllm_engine.weights import Weights, read_weights
@@ -53,8 +55,16 @@ class Model:
         name = self.metadata.get("general.name")
         return name if isinstance(name, str) and name.strip() else Path(self.path).stem
 
+    @property
+    def other_kind(self) -> str | None:
+        """What the file is instead of a language model, in words: an adapter, a model for embeddings, ..."""
+        return other_kind(self.metadata, self.tensors)
+
     @cached_property
     def config(self) -> ModelConfig:
+        """UnsupportedModelError for a file of another kind."""
+        if self.other_kind is not None:
+            raise UnsupportedModelError(f"{self.path}: this is {self.other_kind}")
         return ModelConfig.from_metadata(self.metadata, self.path)
 
     @cached_property
@@ -98,5 +108,7 @@ class Model:
     @cached_property
     def weights(self) -> Weights:
         """The weights by role, every shape checked. ModelError names tensor, expected and found shape."""
+        if not self.tensors:
+            raise UnsupportedModelError(f"{self.path}: this is a vocabulary without weights")
         facts = self.architecture  # an unknown one is refused before its tensors are missed
         return read_weights(Tensors(self.tensors, self.path, facts.unused), facts, self.config)

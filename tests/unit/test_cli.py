@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from support import gguf_files, tiny_model
@@ -597,12 +598,32 @@ def test_inspect_says_why_a_model_does_not_run(tmp_path: Path, model: dict[str, 
     assert any(said in problem for problem in report["problems"])
 
 
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"general.architecture": "clip"}, "this is a projector for images"),
+        ({"general.architecture": "bert"}, "this is a model for embeddings"),
+        ({"general.architecture": "llama", "general.type": "adapter"}, "this is a LoRA adapter for 'llama' models"),
+    ],
+)
+def test_inspect_says_what_is_no_language_model(tmp_path: Path, metadata: dict[str, Any], said: str) -> None:
+    path = tmp_path / "odd.gguf"
+    path.write_bytes(gguf_files.build(metadata, [gguf_files.Tensor.of("x", np.ones(4, np.float32))]))
+    report = json.loads(run("inspect", path, "--json").stdout)
+    assert not report["runs"]
+    (problem,) = report["problems"]
+    assert problem.startswith(said)
+    result = run(path, "-p", "Hi")
+    assert result.exit_code == 1
+    assert said in the_line(result.stderr)
+
+
 def test_inspect_of_a_vocabulary(tmp_path: Path) -> None:
     path = tmp_path / "vocabulary.gguf"
     path.write_bytes(gguf_files.build(tiny_model.metadata()))
     report = json.loads(run("inspect", path, "--json").stdout)
     assert report["runs"] is False
-    assert any("token_embd.weight" in problem for problem in report["problems"])
+    assert any("a vocabulary without weights" in problem for problem in report["problems"])
 
 
 def test_inspect_prints_no_control_characters_and_valid_json(tmp_path: Path) -> None:

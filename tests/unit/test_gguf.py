@@ -201,6 +201,16 @@ def test_split_files_are_merged_in_order(tmp_path):
         assert file.path == paths[0]
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_split_model_is_opened_by_any_part(number, tmp_path):
+    parts = [[Tensor.of(name, np.full(8, 1.0, np.float32))] for name in "abc"]
+    paths = files.write_split(tmp_path, "model", parts, {"general.name": "whole"})
+    with open_gguf(paths[number - 1]) as file:
+        assert file.path == paths[0]
+        assert file.metadata["general.name"] == "whole"
+        assert list(file.tensors) == ["a", "b", "c"]
+
+
 def test_a_split_count_of_one_is_a_whole_file(tmp_path):
     with open_gguf(write(tmp_path, build({"split.no": 0, "split.count": 1}))) as file:
         assert file.metadata["split.count"] == 1

@@ -312,8 +312,14 @@ def rewrite(path, tensors=(ONE,), **keys):
     path.write_bytes(build({key: value for key, value in named.items() if value is not None}, list(tensors)))
 
 
-def test_opening_a_later_part_names_part_1(split):
-    assert refusal(split[1]) == f"{split[1]}: is part 2 of a split model, open part 1: {split[0]}"
+def test_a_later_part_without_part_1(split):
+    split[0].unlink()
+    assert refusal(split[1]) == f"{split[0]}: part 1 of 3 of the model is missing"
+
+
+def test_a_later_part_under_another_name(split, tmp_path):
+    renamed = split[1].rename(tmp_path / "mine.gguf")
+    assert refusal(renamed) == f"{renamed}: is part of a split model, expected a name that ends in -00002-of-00003.gguf"
 
 
 def test_a_missing_part_is_named(split):

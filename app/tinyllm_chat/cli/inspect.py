@@ -82,6 +82,8 @@ def _problems(model: Model) -> tuple[list[str], list[str]]:
     """Why a chat with this model cannot be had, and what is to be known of it if it can."""
     from tinyllm_engine.errors import EngineError
 
+    if model.other_kind is not None:
+        return [f"this is {model.other_kind}"], []
     parts: tuple[Callable[[], Any], ...] = (
         lambda: model.config,
         lambda: model.architecture,
