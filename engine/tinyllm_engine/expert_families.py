@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tinyllm_engine.facts import Architecture, Norms, Window
+from tinyllm_engine.config import ModelConfig
+from tinyllm_engine.facts import Architecture, Norms, Window, constant, windowed_only
 from tinyllm_engine.kernels.experts import SIGMOID, SOFTMAX_OF_CHOSEN
-from tinyllm_engine.latent import Latent, all_or_nothing, always, deepseek_lite, deepseek_scale, deepseek_yarn
+from tinyllm_engine.latent import Latent, all_or_nothing, always, deepseek_lite, deepseek_scale, deepseek_yarn, never
 from tinyllm_engine.mixture import (
     DEEPSEEK,
     Mixture,
     after_leading_interleaved,
     expert_width,
     expert_width_or_share,
+    shared_experts,
     shared_key,
+    shared_key_or_expert,
     shared_key_or_whole,
     shared_keys,
 )
+
+
+def minicpm3_residual(config: ModelConfig) -> float:
+    return 1.4 / config.block_count**0.5
+
+
+def minicpm3_logits(config: ModelConfig) -> float:
+    return 256 / config.embedding_length
+
 
 DEEPSEEK_LATENT = Latent(deepseek_lite, all_or_nothing)
 MISTRAL_LATENT = Latent(deepseek_lite, deepseek_yarn)
@@ -67,4 +79,64 @@ EXPERT_FAMILIES = (
         experts=replace(DEEPSEEK_V3, gating=SIGMOID),
     ),
     Architecture("bailingmoe2", rope="neox", qk_norm="head", experts=replace(DEEPSEEK_V3, shared=shared_keys)),
+    Architecture("deepseek", experts=DEEPSEEK),
+    Architecture(
+        "bailingmoe",
+        experts=Mixture(width=expert_width, normalized=None, scale_key=True, shared=shared_experts),
+    ),
+    Architecture("dots1", rope="neox", qk_norm="head", experts=DEEPSEEK_V3),
+    Architecture(
+        "dbrx",
+        rope="neox",
+        norm="layer",
+        norms=Norms(ffn_before="attn_output_norm"),
+        clamp_qkv=True,
+        experts=Mixture(),
+    ),
+    Architecture(
+        "hunyuan-moe",
+        rope="neox",
+        qk_norm="head",
+        qk_norm_after_rope=True,
+        experts=Mixture(shared=shared_key_or_whole),
+    ),
+    Architecture(
+        "minimax-m2",
+        rope="neox",
+        qk_norm="row",
+        unused=("attn_output.bias",),
+        experts=Mixture(gating=SIGMOID, gating_key=True, bias=True),
+    ),
+    Architecture(
+        "exaone-moe",
+        rope="neox",
+        rope_factors="freqs",
+        rotates=windowed_only,
+        qk_norm="head",
+        window=Window(4, size=128, rope_key=False),
+        experts=replace(DEEPSEEK_V3, shared=shared_key_or_expert),
+    ),
+    Architecture(
+        "qwen3vlmoe",
+        rope="neox",
+        rope_sections="imrope",
+        qk_norm="head",
+        experts=Mixture(width=expert_width_or_share),
+    ),
+    Architecture(
+        "mellum",
+        rope="neox",
+        qk_norm="head",
+        window=Window(4, rope_key=False, rope_scaling="none"),
+        experts=Mixture(width=expert_width_or_share, scales=True),
+    ),
+    Architecture(
+        "minicpm3",
+        rope="neox",
+        rope_factors="long_short",
+        embedding_scale=constant(12.0),
+        residual_scale=minicpm3_residual,
+        logit_scale=minicpm3_logits,
+        latent=Latent(never),
+    ),
 )

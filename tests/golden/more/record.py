@@ -2,8 +2,10 @@
 
     python record.py        (needs numpy, gguf and llama-cpp-python)
 
-These are other shapes than those of ../archs, of families whose layers remember: sizes of states and heads, groups,
-widths of convolutions, patterns of layers, keys and tensors that a file may have or not. Each has its own seed.
+These are other shapes than those of ../archs. Of families whose layers remember: sizes of states and heads, groups,
+widths of convolutions, patterns of layers, keys and tensors that a file may have or not. Of families with experts or
+latent attention: how many there are and are chosen, in sections, by which gating, what is shared, biased and scaled,
+queries and keys in all their forms, YaRN. Each has its own seed.
 """
 
 from __future__ import annotations
