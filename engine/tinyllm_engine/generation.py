@@ -143,9 +143,17 @@ def generate(
     tokenizer = _tokenizer(sequence)
     if stop and tokenizer is None:
         raise SamplingError("stop: the model has no usable tokenizer, so its tokens have no text")
-    return _Generation(
-        sequence, list(ids), params, _Text(tokenizer, stop, show), cancel or Cancel(), max_tokens
-    ).events()
+    sampler = NativeSampler(params, tokenizer, suppressed_tokens(sequence.runner.model))
+    text = _Text(tokenizer, stop, show)
+    return _Generation(sequence, list(ids), sampler, text, cancel or Cancel(), max_tokens).events()
+
+
+def suppressed_tokens(model: Any) -> list[int]:
+    """Tokens that the file says are never to be drawn."""
+    ids = getattr(model, "metadata", {}).get("tokenizer.ggml.suppress_tokens")
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "iu":
+        return []
+    return [id for id in ids.tolist() if 0 <= id < 1 << 31]
 
 
 class _Generation:
@@ -153,7 +161,7 @@ class _Generation:
         self,
         sequence: _Sequence,
         ids: list[int],
-        params: SamplingParams | SharedSampling,
+        sampler: NativeSampler,
         text: _Text,
         cancel: Cancel,
         max_tokens: int | None,
@@ -163,7 +171,7 @@ class _Generation:
         self.text = text
         self.cancel = cancel
         self.max_tokens = max_tokens
-        self.sampler = NativeSampler(params)
+        self.sampler = sampler
         self.prompt_tokens = len(ids)
         self.reused = 0
         self.generated = 0

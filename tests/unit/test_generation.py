@@ -98,6 +98,23 @@ def test_the_end_token_ends_and_is_no_event():
     assert script.tokens == [*PROMPT, 1, 2]
 
 
+def test_an_end_that_is_ignored_is_never_drawn():
+    script = Script([1, EOG, 2])
+    params = SamplingParams(temperature=0.0, ignore_eos=True)
+    events = run(script, params=params, max_tokens=3)
+    assert tokens_of(events) == [1, 0, 2]
+    assert events[-1].reason == "length"
+
+
+def test_tokens_that_the_file_suppresses_are_never_drawn():
+    script = Script([1, 7, 2])
+    script.runner.model.metadata = {"tokenizer.ggml.suppress_tokens": np.array([7, -1, 5000], np.int32)}
+    assert tokens_of(run(script)) == [1, 0, 2]
+    script = Script([7])
+    script.runner.model.metadata = {"tokenizer.ggml.suppress_tokens": "seven"}
+    assert tokens_of(run(script)) == [7]
+
+
 def test_max_tokens_ends_without_evaluating_the_last_one():
     script = Script([1, 2, 3, 4])
     events = run(script, max_tokens=2)

@@ -213,13 +213,21 @@ def test_recommended_sampling_is_taken_by_our_names(toy: Toy, backend: LocalBack
         "metadata": {
             "general.sampling.temp": 0.699999988079071,
             "general.sampling.top_k": 20,
+            "general.sampling.sequence": "top_k;temp",
+            "general.sampling.mirostat": 7,
+            "general.sampling.xtc_probability": 0.5,
             "general.sampling.top_p": 7.0,
             "general.sampling.min_p": "x\x1b",
         }
     }
     info = opened(backend, file)
-    assert info.sampling == {"temperature": 0.7, "top_k": 20}
-    assert sum("general.sampling" in note for note in info.notes) == 2
+    assert info.sampling == {
+        "temperature": 0.7,
+        "top_k": 20,
+        "samplers": ("top_k;temp",),
+        "xtc_probability": 0.5,
+    }
+    assert sum("general.sampling" in note for note in info.notes) == 3
     assert all(note.isprintable() for note in info.notes)
 
 

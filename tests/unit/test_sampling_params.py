@@ -51,7 +51,8 @@ def test_defaults_are_those_of_the_reference():
         ("logit_bias", {-1: 0.5}, "logit_bias: expected a token id and a number or -inf, found -1 and 0.5"),
         ("logit_bias", {3: math.inf}, "logit_bias: expected a token id and a number or -inf, found 3 and inf"),
         ("logit_bias", [3], "logit_bias: expected pairs of a token id and a number, found [3]"),
-        ("logit_bias", "3+1", "logit_bias: expected pairs of a token id and a number, found '3+1'"),
+        ("logit_bias", 5, "logit_bias: expected pairs of a token id and a number, found 5"),
+        ("logit_bias", ["3*1"], "logit_bias: expected ID+BIAS or ID-BIAS, such as 15043-1.5, found '3*1'"),
         ("samplers", 5, "samplers: expected a list of texts, found 5"),
         ("samplers", ["top_k"] * 33, "samplers: expected at most 32, found 33"),
     ],
@@ -74,6 +75,7 @@ def test_numbers_of_other_types_become_plain_ones():
 
 def test_biases_of_one_token_add_up_and_are_ordered():
     assert SamplingParams(logit_bias=[(7, 1.0), (3, -math.inf), (7, 0.5)]).logit_bias == ((3, -math.inf), (7, 1.5))
+    assert SamplingParams(logit_bias=["7+1", "3-inf", " 7+0.5 "]).logit_bias == ((3, -math.inf), (7, 1.5))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,7 @@ def test_biases_of_one_token_add_up_and_are_ordered():
         ),
         ("top-n-sigma;topnsigma;dry;xtc;penalties", "top_n_sigma top_n_sigma dry xtc penalties"),
         (["minp", "xtc"], ("min_p", "xtc")),
+        (["minp;xtc", "top_k"], ("min_p", "xtc", "top_k")),
         ("", ()),
         (";;", ()),
     ],

@@ -66,8 +66,7 @@ def test_sampling_defaults_are_the_engines() -> None:
 @pytest.mark.parametrize("end", [0, 1])
 def test_the_engine_accepts_whatever_is_in_range(end: int) -> None:
     for name in SAMPLING_NAMES:
-        allowed = SCHEMA[name].range
-        assert allowed is not None
+        allowed = SCHEMA[name].range or (SCHEMA[name].default,) * 2
         SamplingParams(**{name: allowed[end]})
 
 
@@ -223,6 +222,35 @@ def test_a_mistake_on_the_command_line_is_an_error(paths: Paths, name: str, valu
         load_settings({name: value}, {}, paths)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("stop", "\\n\\n", ("\n\n",)),
+        ("stop", '["END", "\\n"]', ("END", "\n")),
+        ("stop", "", ()),
+        ("dry_sequence_breakers", '["a\\\\b"]', ("a\\b",)),
+        ("samplers", "top_k;temp", ("top_k;temp",)),
+        ("logit_bias", '["7+1", "3-inf"]', ("7+1", "3-inf")),
+        ("ignore_eos", "on", True),
+    ],
+)
+def test_lists_of_texts(name: str, text: str, value: object) -> None:
+    assert parse(name, text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("samplers", "top_k;top_q", "samplers: expected some of penalties, .*; found 'top_q'"),
+        ("logit_bias", "7*2", "logit_bias: expected ID.BIAS"),
+        ("stop", "[1]", r"stop: expected a list of texts, found \[1\]"),
+    ],
+)
+def test_lists_that_are_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(name, text)
+
+
 def test_ten_small_steps_give_a_round_number() -> None:
     value = 0.0
     for _ in range(10):
@@ -230,7 +258,11 @@ def test_ten_small_steps_give_a_round_number() -> None:
     assert value == 0.5
 
 
-@given(st.sampled_from(SAMPLING_NAMES), st.integers(-(10**6), 10**6), st.integers(0, 100))
+@given(
+    st.sampled_from([name for name in SAMPLING_NAMES if SCHEMA[name].step]),
+    st.integers(-(10**6), 10**6),
+    st.integers(0, 100),
+)
 def test_a_nudge_ends_inside_the_range(name: str, steps: int, start: int) -> None:
     allowed = SCHEMA[name].range
     assert allowed is not None

@@ -41,11 +41,13 @@ class Answer:
         max_tokens: int | None,
         continue_last: bool,
         think: bool | None = None,
+        stop: Sequence[str] = (),
     ) -> None:
         self.message_id = message_id
         self._messages = messages
         self._sampling = dict(sampling)
         self._max_tokens = max_tokens
+        self._stop = stop
         self._continue_last = continue_last
         self._think = think
         self._lock = threading.Lock()
@@ -92,7 +94,7 @@ class Answer:
             opened.sequence,
             prompt.ids,
             self._shared,
-            stop=[],
+            stop=self._stop,
             cancel=self._cancel,
             max_tokens=self._max_tokens,
             show=prompts.shown_ids,

@@ -38,6 +38,7 @@ class Backend(Protocol):
         *,
         sampling: dict[str, Any],
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
         continue_last: bool = False,
         think: bool | None = None,
     ) -> None:

@@ -77,10 +77,11 @@ class LocalBackend:
         *,
         sampling: dict[str, Any],
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
         continue_last: bool = False,
         think: bool | None = None,
     ) -> None:
-        self._answer = Answer(message_id, tuple(messages), sampling, max_tokens, continue_last, think)
+        self._answer = Answer(message_id, tuple(messages), sampling, max_tokens, continue_last, think, tuple(stop))
         self._order(self._answer)
 
     def set_sampling(self, **values: Any) -> None:

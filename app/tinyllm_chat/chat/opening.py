@@ -31,6 +31,12 @@ _RECOMMENDED = {
     "min_p": "min_p",
     "penalty_repeat": "repeat_penalty",
     "penalty_last_n": "repeat_last_n",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+    "sequence": "samplers",
 }
 
 
@@ -159,7 +165,7 @@ def _recommended_sampling(metadata: dict[str, Any]) -> tuple[dict[str, Any], lis
         if isinstance(value, float):
             value = round(value, 6)  # a float32 in the file: 0.7 reads 0.699999988079071
         try:
-            values[name] = check(name, value)
+            values[name] = check(name, [value] if name == "samplers" and isinstance(value, str) else value)
         except SettingsError as error:
             notes.append(f"general.sampling.{key} of the file is not used: {error}")
     return values, notes

@@ -101,6 +101,7 @@ class ScriptedBackend:
         *,
         sampling: dict[str, Any],
         max_tokens: int | None = None,
+        stop: Sequence[str] = (),
         continue_last: bool = False,
         think: bool | None = None,
     ) -> None:

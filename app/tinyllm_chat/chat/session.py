@@ -296,6 +296,7 @@ class Session:
             [message for message in messages if message.role != "system" or message.content.strip()],
             sampling=self.settings.sampling(),
             max_tokens=self.settings.value("max_tokens") or None,
+            stop=self.settings.value("stop"),
             continue_last=continue_last,
             think=THINK[self.settings.value("think")],
         )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import json
 import logging
 import math
+import re
 import reprlib
 import tomllib
 from collections.abc import Callable, Mapping
@@ -38,11 +41,12 @@ class Setting:
 
     name: str
     table: str  # of config.toml
-    default: Any  # its type is the setting's type: int, float, str or bool
+    default: Any  # its type is the setting's type: int, float, str, bool, or tuple for a list of texts
     help: str
     range: tuple[float, float] | None = None  # lowest and highest, both allowed
     choices: tuple[str, ...] = ()
     step: float | None = None  # what one press of a key changes
+    rare: bool = False  # seen among the sampling values only where it differs from the default
 
     @property
     def expected(self) -> str:
@@ -52,7 +56,16 @@ class Setting:
         if self.range is not None:
             kind = "a whole number" if isinstance(self.default, int) else "a number"
             return f"{kind} from {self.range[0]} to {self.range[1]}"
-        return "true or false" if isinstance(self.default, bool) else "a text"
+        return {bool: "true or false", tuple: "a list of texts"}.get(type(self.default), "a text")
+
+
+_SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+
+
+def _rare(
+    name: str, default: Any, help: str, range: tuple[float, float] | None = None, step: float | None = None
+) -> Setting:
+    return Setting(name, "sampling", default, help, range, step=step, rare=True)
 
 
 _SETTINGS = (
@@ -65,6 +78,7 @@ _SETTINGS = (
     Setting(
         "think", "model", "auto", "Reasoning before the answer, of models that can.", choices=("auto", "on", "off")
     ),
+    Setting("stop", "model", (), "Texts that end an answer where one of them appears."),
     Setting("system_prompt", "model", "", "What the model is told before the conversation."),
     Setting("temperature", "sampling", 0.8, "Higher is more varied; 0: always the likeliest.", (0, 5), step=0.05),
     Setting("top_k", "sampling", 40, "Choose among the k likeliest tokens; 0: all.", (0, 2**31 - 1), step=5),
@@ -75,6 +89,22 @@ _SETTINGS = (
     Setting("repeat_last_n", "sampling", 64, "Tokens that penalties look back on; -1: all.", (-1, 2**31 - 1), step=16),
     Setting("presence_penalty", "sampling", 0.0, "Taken off once for a token that occurred.", (-10, 10), step=0.1),
     Setting("frequency_penalty", "sampling", 0.0, "Taken off for each time it occurred.", (-10, 10), step=0.1),
+    _rare("top_n_sigma", -1.0, "Keep logits within n deviations of the highest; 0 or less: all.", (-1, 100), 0.1),
+    _rare("dynatemp_range", 0.0, "Vary the temperature by so much, with the entropy; 0: off.", (0, 5), 0.05),
+    _rare("dynatemp_exponent", 1.0, "How entropy maps to the temperature.", (0, 10), 0.1),
+    _rare("xtc_probability", 0.0, "How often all of the likeliest but one are excluded; 0: off.", (0, 1), 0.05),
+    _rare("xtc_threshold", 0.1, "Probability from which on a token counts as likely there.", (0, 1), 0.01),
+    _rare("dry_multiplier", 0.0, "Makes longer repetitions less likely (DRY); 0: off.", (0, 100), 0.1),
+    _rare("dry_base", 1.75, "What a longer repetition multiplies its penalty with.", (0, 100), 0.05),
+    _rare("dry_allowed_length", 2, "Repeated tokens that cost nothing.", (0, 2**31 - 1), 1),
+    _rare("dry_penalty_last_n", 64, "Tokens searched for repetitions; -1: all.", (-1, 2**31 - 1), 16),
+    _rare("dry_sequence_breakers", ("\n", ":", '"', "*"), "Texts that a repetition does not reach over."),
+    _rare("mirostat", 0, "1 or 2: steers the surprise in place of all that crops; 0: off.", (0, 2), 1),
+    _rare("mirostat_tau", 5.0, "Bits of surprise a token that mirostat aims at.", (0, 100), 0.1),
+    _rare("mirostat_eta", 0.1, "How fast mirostat learns.", (0, 1), 0.01),
+    _rare("samplers", _SAMPLERS, "The samplers in the order they act."),
+    _rare("logit_bias", (), "Makes tokens likelier or less likely: 15043+1, 15043-inf."),
+    _rare("ignore_eos", False, "The model cannot end its answer."),
     Setting("seed", "sampling", -1, "Same seed, same answer; -1: another one each time.", (-1, 2**63 - 1), step=1),
     Setting("theme", "interface", "", "Colour theme; empty: the program's own."),
     Setting("show_panels", "interface", True, "Panels beside the chat where the terminal is wide enough."),
@@ -82,6 +112,7 @@ _SETTINGS = (
 SCHEMA: dict[str, Setting] = {setting.name: setting for setting in _SETTINGS}
 TABLES = tuple(dict.fromkeys(setting.table for setting in _SETTINGS))
 SAMPLING_NAMES = tuple(setting.name for setting in _SETTINGS if setting.table == "sampling")
+RARE_SAMPLING: dict[str, Any] = {setting.name: setting.default for setting in _SETTINGS if setting.rare}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +162,34 @@ def check(name: str, value: Any) -> Any:
         valid = math.isfinite(value) and setting.range[0] <= value <= setting.range[1]
     if valid and setting.choices:
         valid = value in setting.choices
+    if isinstance(setting.default, tuple):
+        valid = isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
     if not valid:
         raise SettingsError(f"{name}: expected {setting.expected}, found {_shown(value)}")
+    if isinstance(setting.default, tuple):
+        value = tuple(value)
+        if name in ("samplers", "logit_bias") and value != setting.default:
+            _check_with_engine(name, value)
     return value
+
+
+def _check_with_engine(name: str, value: Any) -> None:
+    """What only the engine understands, which is not loaded before it is needed."""
+    from tinyllm_engine.errors import EngineError
+    from tinyllm_engine.sampling.params import SamplingParams
+
+    try:
+        SamplingParams(**{name: value})
+    except EngineError as error:
+        raise SettingsError(str(error)) from error
 
 
 def parse(name: str, text: str) -> Any:
     """The value of a setting written as text. Raises SettingsError with one line."""
     setting = SCHEMA.get(name)
     value: Any = text
+    if setting is not None and isinstance(setting.default, tuple):
+        return check(name, _list_of(text))
     if setting is not None and not isinstance(setting.default, str):
         convert: Callable[[str], Any] = type(setting.default)
         if isinstance(setting.default, bool):
@@ -149,6 +199,20 @@ def parse(name: str, text: str) -> Any:
         except (ValueError, KeyError):
             raise SettingsError(f"{name}: expected {setting.expected}, found {_shown(text)}") from None
     return check(name, value)
+
+
+def _list_of(text: str) -> Any:
+    """A list in JSON, or the one text of it; nothing: the empty list."""
+    if text.lstrip().startswith("["):
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+    return [unescaped(text)] if text else []
+
+
+def unescaped(text: str) -> str:
+    r"""With \n, \t, \" and \\ replaced by what they mean."""
+    meanings = {"\\n": "\n", "\\t": "\t", "\\r": "\r", '\\"': '"', "\\\\": "\\"}
+    return re.sub(r'\\[ntr"\\]', lambda match: meanings[match.group()], text)
 
 
 def nudge(name: str, value: Any, steps: int) -> Any:
@@ -269,13 +333,17 @@ def _create_config(path: Path) -> None:
                 entries.add(tomlkit.comment(setting.help))
                 if setting.choices or setting.range is not None:
                     entries.add(tomlkit.comment(f"{setting.expected[0].upper()}{setting.expected[1:]}."))
-                entries.add(tomlkit.comment(f"{setting.name} = {tomlkit.item(setting.default).as_string()}"))
+                entries.add(tomlkit.comment(f"{setting.name} = {tomlkit.item(_plain(setting.default)).as_string()}"))
         document.add(tomlkit.nl())
         document.add(table, entries)
     try:
         write_atomically(path, tomlkit.dumps(document).encode())
     except OSError as error:
         log.warning("%s: the config file could not be created: %s", path, error)
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _shown(value: Any) -> str:

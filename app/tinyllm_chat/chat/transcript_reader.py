@@ -165,4 +165,11 @@ def _sampling(record: dict[str, Any]) -> dict[str, Any] | None:
         return None
     if not isinstance(values, dict):
         raise _BadRecord
-    return {name: values[name] for name in SAMPLING_NAMES if type(values.get(name)) in (int, float)}
+    found = {}
+    for name in SAMPLING_NAMES:
+        value = values.get(name)
+        if type(value) in (int, float, bool):
+            found[name] = value
+        elif isinstance(value, list) and all(isinstance(text, str) for text in value):
+            found[name] = tuple(value)
+    return found

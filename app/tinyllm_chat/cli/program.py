@@ -46,11 +46,25 @@ def setting(*names: str, **how: Any) -> Callable[[Callable[..., Any]], Callable[
     return click.option(*names, default=None, callback=_checked, **how)
 
 
+def texts(*names: str, **how: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option that may be given several times and is a list of texts; \\n in one is a new line."""
+    return click.option(*names, multiple=True, callback=_checked_texts, **how)
+
+
+def _checked_texts(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Any:
+    from tinyllm_chat.chat.settings import unescaped
+
+    if not value:
+        return None
+    words = tuple(map(unescaped, value))
+    return _checked(ctx, parameter, () if words == ("none",) else words) or ()
+
+
 def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
     from tinyllm_chat.chat.settings import SettingsError, check
 
     name = parameter.name or ""
-    if value is None:
+    if value is None or value == ():
         return None
     if value == -1 and name in ("max_tokens", "threads"):  # llama-cli's way to say that there is no limit
         value = 0
@@ -76,6 +90,23 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 @setting("--repeat-last-n", "repeat_last_n", type=int, metavar="N", help="Tokens that the penalties look back.")
 @setting("--presence-penalty", "presence_penalty", type=float, metavar="X", help="0: off.")
 @setting("--frequency-penalty", "frequency_penalty", type=float, metavar="X", help="0: off.")
+@setting("--top-nsigma", "--top-n-sigma", "top_n_sigma", type=float, metavar="N", help="Logits within N deviations.")
+@setting("--dynatemp-range", "dynatemp_range", type=float, metavar="X", help="Dynamic temperature; 0: off.")
+@setting("--dynatemp-exp", "dynatemp_exponent", type=float, metavar="X", help="Its exponent.")
+@setting("--xtc-probability", "xtc_probability", type=float, metavar="P", help="Excludes top choices; 0: off.")
+@setting("--xtc-threshold", "xtc_threshold", type=float, metavar="P", help="What is a top choice.")
+@setting("--dry-multiplier", "dry_multiplier", type=float, metavar="X", help="DRY against repetition; 0: off.")
+@setting("--dry-base", "dry_base", type=float, metavar="X", help="Growth of its penalty.")
+@setting("--dry-allowed-length", "dry_allowed_length", type=int, metavar="N", help="Repeated tokens without penalty.")
+@setting("--dry-penalty-last-n", "dry_penalty_last_n", type=int, metavar="N", help="Tokens searched; -1: all.")
+@texts("--dry-sequence-breaker", "dry_sequence_breakers", metavar="TEXT", help="In place of the defaults; none: none.")
+@setting("--mirostat", "mirostat", type=int, metavar="N", help="1 or 2; 0: off.")
+@setting("--mirostat-ent", "mirostat_tau", type=float, metavar="X", help="Its target, in bits a token.")
+@setting("--mirostat-lr", "mirostat_eta", type=float, metavar="X", help="How fast it learns.")
+@texts("--samplers", "samplers", metavar="NAMES", help="Which samplers in what order: top_k;temperature")
+@texts("-l", "--logit-bias", "logit_bias", metavar="ID+X", help="Adds X to a token's logit; ID-inf: never.")
+@setting("--ignore-eos", "ignore_eos", is_flag=True, flag_value=True, help="Does not let the model end its answer.")
+@texts("--reverse-prompt", "--stop", "stop", metavar="TEXT", help="Ends the answer where TEXT appears.")
 @setting("-s", "--seed", "seed", type=int, metavar="N", help="Seed of the random numbers; -1: a new one each time.")
 @setting(
     "--chat-template",

@@ -71,6 +71,10 @@ def duration(seconds: float) -> str:
 
 
 def sampling_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list | tuple):
+        return clean_line(" ".join(repr(text)[1:-1] for text in value)) or "none"
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 

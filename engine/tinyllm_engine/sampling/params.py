@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -46,6 +47,7 @@ INT_RANGES: dict[str, tuple[int, int]] = {
 # llama.cpp's names of the samplers, in its order.
 SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
 _ALIASES = {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p", "typical": "typ_p"}
+_BIAS = re.compile(r"([0-9]{1,10})([+-](?:inf|[0-9]{1,9}(?:[.][0-9]{0,9})?))")
 MANY_SAMPLERS = 32  # in one chain: the same one may be there twice
 
 
@@ -81,7 +83,7 @@ class SamplingParams:
     mirostat_tau: float = 5.0  # bits a token
     mirostat_eta: float = 0.1  # how fast it learns
     samplers: tuple[str, ...] = SAMPLERS  # which ones, in what order; also a text: "top_k;temperature"
-    logit_bias: tuple[tuple[int, float], ...] = ()  # (id, added to its logit; -inf: never); also a dict
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (id, added to its logit; -inf: never); also a dict or texts
     ignore_eos: bool = False  # the tokens that end an answer are never drawn
 
     def __post_init__(self) -> None:
@@ -114,9 +116,8 @@ def sampler_names(names: str | Sequence[str]) -> tuple[str, ...]:
 
     Raises SamplingError for a name that is not known.
     """
-    parts = names.split(";") if isinstance(names, str) else _texts("samplers", names)
     found = []
-    for part in parts:
+    for part in ";".join([names] if isinstance(names, str) else _texts("samplers", names)).split(";"):
         name = part.strip().lower().replace("-", "_")
         if not name:
             continue
@@ -135,7 +136,8 @@ def _biases(given: Any) -> tuple[tuple[int, float], ...]:
     sums: dict[int, float] = {}
     pairs = given.items() if isinstance(given, Mapping) else given
     try:
-        for id, bias in pairs:
+        for pair in pairs:
+            id, bias = _bias_of_text(pair) if isinstance(pair, str) else pair
             valid = isinstance(id, int | np.integer) and not isinstance(id, bool) and 0 <= id <= MOST
             if not valid or not _is_number(bias) or math.isnan(bias) or bias == math.inf:
                 raise SamplingError(f"logit_bias: expected a token id and a number or -inf, found {id!r} and {bias!r}")
@@ -145,6 +147,13 @@ def _biases(given: Any) -> tuple[tuple[int, float], ...]:
             raise
         raise SamplingError(f"logit_bias: expected pairs of a token id and a number, found {given!r:.80}") from None
     return tuple(sorted(sums.items()))
+
+
+def _bias_of_text(text: str) -> tuple[int, float]:
+    match = _BIAS.fullmatch(text.strip())
+    if match is None:
+        raise SamplingError(f"logit_bias: expected ID+BIAS or ID-BIAS, such as 15043-1.5, found {text!r:.40}")
+    return int(match[1]), float(match[2])
 
 
 def _texts(name: str, given: Any) -> tuple[str, ...]:

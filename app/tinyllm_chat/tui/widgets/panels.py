@@ -14,6 +14,7 @@ from textual.widget import Widget
 
 from tinyllm_chat.chat.events import CacheSegment, CacheState
 from tinyllm_chat.chat.session import SamplingValue
+from tinyllm_chat.chat.settings import RARE_SAMPLING
 from tinyllm_chat.tui.text import duration, label, rate, sampling_value, size
 from tinyllm_chat.tui.widgets.ground import Column
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, lines, row
@@ -214,7 +215,7 @@ class SamplingPanel(Panel):
         self.refresh(layout=len(self._names()) != before)
 
     def limit_rows(self, count: int) -> None:
-        short = count < len(self._values)
+        short = count < len(self._values) - len(RARE_SAMPLING)
         if short != self._short:
             self._short = short
             self.refresh(layout=True)
@@ -223,7 +224,11 @@ class SamplingPanel(Panel):
         return [self._row(name, width) for name in self._names()]
 
     def _names(self) -> list[str]:
-        return [name for name in self._values if not self._short or not self._is_off(name)]
+        return [name for name in self._values if not self._is_hidden(name)]
+
+    def _is_hidden(self, name: str) -> bool:
+        rare = name in RARE_SAMPLING and name not in self._flashing
+        return (rare and self._values[name].value == RARE_SAMPLING[name]) or (self._short and self._is_off(name))
 
     def _is_off(self, name: str) -> bool:
         return name in _OFF and self._values[name].value == _OFF[name] and name not in self._flashing
