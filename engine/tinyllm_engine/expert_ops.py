@@ -44,6 +44,15 @@ class Choice:
     rows: Buffer
 
 
+@dataclass(frozen=True)
+class Meeting:
+    """What a product with experts does: every row of those counted at an address meets `used` of so many matrices."""
+
+    used: int
+    matrices: int
+    count: int
+
+
 class ExpertOps:
     """A part of `Recorder`, which has what is declared here."""
 
@@ -203,6 +212,7 @@ class ExpertOps:
             stack,
             x,
             part=f"columns {out.array.shape[1]}",
+            keep=(Meeting(choice.used, stack.matrices, self._count[choice.weights]),),
             reads=(choice.groups,),
             groups=choice.groups,
             x_stride=0 if self.one_row and self._columns(x) == stack.inputs else stack.inputs,

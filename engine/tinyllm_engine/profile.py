@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tinyllm_engine.expert_ops import Meeting
 from tinyllm_engine.kernels.attention import PAGE
 from tinyllm_engine.program import Op, Program
 from tinyllm_engine.tensor import TensorView
@@ -130,8 +131,15 @@ def work_of(op: Op, passes: Sequence[Pass], outputs_address: int) -> tuple[int, 
     matrices = _matrices(op)
     if not matrices:
         return 0, 0
-    last_only = op.fields.get("count") == outputs_address
-    rows = len(passes) if last_only else sum(one.rows for one in passes)
+    meeting = next((item for item in op.keep if isinstance(item, Meeting)), None)
+    counted = op.fields.get("count") if meeting is None else meeting.count
+    rows_of = [1 if counted == outputs_address else one.rows for one in passes]
+    rows = sum(rows_of)
+    if meeting is not None:
+        fields = op.fields
+        met = sum(min(meeting.matrices, n * meeting.used) for n in rows_of)  # as if rows chose different experts
+        matrix = fields["rows"] * fields["columns"]
+        return met * fields["rows"] * fields["row_bytes"], 2 * rows * meeting.used * matrix
     return (
         len(passes) * sum(weight.nbytes for weight in matrices),
         2 * rows * sum(math.prod(weight.dims) for weight in matrices),

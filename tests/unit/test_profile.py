@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support import tiny_model
+from tinyllm_engine.expert_ops import Meeting
 from tinyllm_engine.measure import profiles
 from tinyllm_engine.model import Model
 from tinyllm_engine.profile import Pass, name_of, profile_of, work_of
@@ -49,6 +50,15 @@ def test_a_product_reads_its_weights_once_a_pass():
 def test_only_the_last_row_of_a_pass_has_logits():
     product = op("matmul", (matrix("Q8_0", 64, 10),), count=OUTPUTS)
     assert work_of(product, [Pass(0, 512), Pass(512, 88)], OUTPUTS) == (2 * 680, 2 * 2 * 640)
+
+
+@pytest.mark.parametrize(("count", "rows"), [(None, 600), (OUTPUTS, 2)])
+def test_experts_are_read_where_rows_meet_them(count, rows):
+    """A row meets 2 of 8 matrices of 10 rows; many rows meet all of them, but each row still only 2."""
+    product = op("matmul", (matrix("Q8_0", 64, 80), Meeting(2, 8, count)), rows=10, columns=64, row_bytes=68)
+    met = {600: 8 + 8, 2: 2 + 2}[rows]
+    assert work_of(product, [Pass(0, 512), Pass(512, 88)], OUTPUTS) == (met * 680, rows * 2 * 2 * 640)
+    assert work_of(product, [Pass(0, 1)], OUTPUTS) == (2 * 680, 2 * 2 * 640)
 
 
 def test_attention_reads_the_cache_where_a_row_is_alone():
