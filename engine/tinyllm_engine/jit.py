@@ -49,6 +49,7 @@ def compiled_sources() -> list[Path]:
         package / "sampling" / "params.py",
         *sorted(package.glob("simd/*.py")),
         *sorted(package.glob("kernels/*.py")),
+        *sorted(package.glob("quants/*.*")),  # what kernels look up
     ]
 
 
@@ -102,6 +103,7 @@ def remove_old_folders() -> None:
 # Code that kernels are made of. No fast-math: a sum has the same bits in every
 # kernel that computes it in the same order, so decode and prefill agree exactly.
 _LEAN = {"nogil": True, "error_model": "numpy", "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# A kernel in whose code an address of a function is left is never cached: who gets functions is inlined or shared.
 native = njit(**_LEAN)  # called: compiled once for all its callers
 inlined = njit(**_LEAN, forceinline=True)  # small, or in an inner loop
 # Pasted into its caller before types are known: for the large bodies that kernels of several types share. Anything

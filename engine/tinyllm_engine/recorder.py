@@ -29,7 +29,7 @@ from tinyllm_engine.recurrent_ops import RecurrentOps
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.tensor import TensorView
 
-FLOAT_TYPES = ("F32", "F16", "BF16")
+FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
 TILE = 4  # activation rows are padded to a multiple of this
 ONE_MATRIX: dict[str, Any] = dict.fromkeys(("groups", "matrix_bytes", "matrix_scales", "x_step", "out_step"), 0)
 GATED = {

@@ -1,7 +1,7 @@
-"""A plugin of pytest that plays a processor whose dot product instruction this machine does not have.
+"""A plugin of pytest that plays a processor whose own instructions this machine does not have.
 
-Everything runs here as the engine would compile it there, but that the one instruction is replaced by its definition
-in plain arithmetic. The target comes in the environment (see `environment`).
+Everything runs here as the engine would compile it there, but that dot products and lookups are replaced by their
+definitions in plain arithmetic. The target comes in the environment (see `environment`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def pytest_configure() -> None:
     target = os.environ[VARIABLE]
     config.CPU_FEATURES = cross.PROCESSORS[target].feature_string
     from tinyllm_engine import simd
-    from tinyllm_engine.simd import codes
+    from tinyllm_engine.simd import codes, lookup
 
     config.CPU_FEATURES = None
     assert target == simd.TARGET
@@ -49,4 +49,17 @@ def pytest_configure() -> None:
             acc = builder.add(acc, builder.shuffle_vector(products, products, lanes))
         return acc
 
-    codes.call = call
+    def look_up(builder: Any, name: str, result: Any, *arguments: Any) -> Any:
+        """tbl1: an entry for each code; 0 where there is none of that number."""
+        if "tbl1" not in name:
+            return llvm_call(builder, name, result, *arguments)
+        entries, numbers = arguments
+        found = ir.Constant(result, None)
+        for lane in range(16):
+            number = builder.extract_element(numbers, ir.IntType(32)(lane))
+            entry = builder.extract_element(entries, builder.zext(number, ir.IntType(32)))
+            inside = builder.icmp_unsigned("<", number, number.type(16))
+            found = builder.insert_element(found, builder.select(inside, entry, number.type(0)), ir.IntType(32)(lane))
+        return found
+
+    codes.call, lookup.call = call, look_up

@@ -34,6 +34,12 @@ def random_tensor(kind: QuantType, columns: int, rows: int, seed: int = 3) -> Te
     for name in kind.layout.names or ():
         if kind.layout[name].base == np.dtype("<f2"):
             fields[name] = random.normal(0, 0.05, fields[name].shape)
+    if kind.name == "MXFP4":
+        fields["e"] = random.integers(118, 126, fields.shape)
+    elif kind.name == "IQ1_M":  # its scale is spread over the top nibbles of four words
+        scale = random.normal(0, 0.05, fields.shape).astype("<f2").view("<u2")
+        nibbles = scale[:, None] << np.array([12, 8, 4, 0], np.uint16) & 0xF000
+        fields["scales"] = fields["scales"] & 0xFFF | nibbles
     return TensorView(f"random.{kind.name}", (columns, rows), kind, blocks.reshape(-1))
 
 

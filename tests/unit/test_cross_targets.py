@@ -93,9 +93,17 @@ def test_avxvnni_needs_no_avx512(kernel, assembly):
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
-DOTS = tuple(f"test_simd.py::test_{name}" for name in ("dot_u7", "dot_s8", "sums_of_eight_rows", "codes_to_f32"))
+DOTS = (
+    *(f"test_simd.py::test_{name}" for name in ("dot_u7", "dot_s8", "sums_of_eight_rows", "codes_to_f32")),
+    "test_simd_lookup.py::test_lookup16",
+)
 PLAYED = {
-    "avx512": (*DOTS, "test_simd.py::test_vectors", "test_kernels.py::test_products[Q8_0]"),
+    "avx512": (
+        *DOTS,
+        "test_simd.py::test_vectors",
+        "test_kernels.py::test_products[Q8_0]",
+        "test_kernels.py::test_embeddings[IQ4_XS]",
+    ),
     "avxvnni": DOTS,
     "neon": DOTS,
 }

@@ -50,9 +50,9 @@ FORMAT = [
     (41, "Q1_0", 128, 18),
     (42, "Q2_0", 64, 18),
 ]
-NOT_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}
+NOT_WEIGHTS = {"I8", "I16", "I32", "I64", "Q8_1", "Q8_K"}
 BY_NAME = {t.name: t for t in QUANT_TYPES.values()}
-IN_PACKAGE = [name for _, name, *_ in FORMAT if name not in NOT_WEIGHTS | {"Q1_0", "Q2_0"}]
+IN_PACKAGE = [name for _, name, *_ in FORMAT if name not in NOT_WEIGHTS | {"F64", "Q1_0", "Q2_0"}]
 
 
 def random_blocks(kind, count, seed=0):

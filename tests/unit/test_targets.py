@@ -33,12 +33,15 @@ def test_a_forced_target(processor):
         simd.choose_target("sse9")
 
 
-VECTORS = ("test_simd.py", "test_simd_half.py")
-# Of the kernels those that cover each kind of sum, of scales and of attention; the rest differ in unpacking only.
+VECTORS = ("test_simd.py", "test_simd_half.py", "test_simd_lookup.py")
+# Of the kernels those that cover each kind of sum, of scales, of tables and of attention; the rest differ in unpacking
+# only.
 KERNELS = (
     "test_kernels.py::test_products[Q4_1]",
     "test_kernels.py::test_products[Q6_K]",
     "test_kernels.py::test_products[Q8_0]",
+    "test_kernels.py::test_products[IQ2_S]",
+    "test_kernels.py::test_products[IQ4_NL]",
     "test_kernels.py::test_attention[f16-9-3-64-64]",
     "test_kernels.py::test_norms_and_activations[9-96-3]",
 )

@@ -9,8 +9,9 @@ the batch runs over it, four rows at a time. So a weight is unpacked once for up
     floats   float32 [k][2 * lane]             for weights that are floats themselves, two panels side by side
 """
 
-from tinyllm_engine.jit import inlined, kernel, native, record
+from tinyllm_engine.jit import inlined, kernel, record, shared
 from tinyllm_engine.kernels import unpack as u
+from tinyllm_engine.kernels import unpack_grids as g
 from tinyllm_engine.kernels.arguments import BATCH, MATMUL
 from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.kernels.scales import as_f32, first_half, second_half
@@ -26,6 +27,7 @@ from tinyllm_engine.simd import (
     load_f32,
     load_f32w,
     load_f32x8,
+    load_f64x8,
     load_i8w,
     load_i64,
     mul,
@@ -74,7 +76,7 @@ def store_halves(panel, lane, part, scale, minimum, bias):
     store_group(panel, lane, 2 * part + 1, as_f32(second_half(scale)), as_f32(second_half(minimum)), bias)
 
 
-@native
+@inlined
 def pack_panel(panel, weights, row_bytes, rows, first_part, parts, unpack, bias, store_scales, block_bytes, in_block):
     """Unpacks `parts` parts of `rows` stored rows into the panel; missing rows repeat the last one."""
     for lane in range(LANES):
@@ -122,6 +124,11 @@ def products_u6(panel, x0, x1, x2, x3, words):
 
 
 @inlined
+def products_u7(panel, x0, x1, x2, x3, words):
+    return products(panel, x0, x1, x2, x3, words, 1)
+
+
+@inlined
 def products_s8(panel, x0, x1, x2, x3, words):
     s0, s1, s2, s3 = zero_i32w(), zero_i32w(), zero_i32w(), zero_i32w()
     for word in range(words):
@@ -148,7 +155,7 @@ def without_offset(acc, offsets, sums):
     return acc
 
 
-@native
+@inlined
 def tile(panel, parts, codes, stride, scales, sums, sum_stride, groups, products_of, offset_of, results, is_first):
     """4 activation rows by LANES weight rows over all parts of a panel, added to results float32 [4][lane].
 
@@ -198,7 +205,7 @@ def end(results, a0, a1, a2, a3):
     store(results + 12 * LANES, a3)
 
 
-@native
+@inlined
 def write_panel(to, stride, results, row, rows, tokens):
     """out = scale * results + bias + residual, for the weight rows of a panel that exist.
 
@@ -225,7 +232,7 @@ def write_panel(to, stride, results, row, rows, tokens):
                 store_f32(out + at + i, single)
 
 
-@inlined
+@shared
 def matmul(thread, threads, pointer, unpack, products_of, bias, store_scales, offset_of, groups, block_bytes, in_block):
     """out = x W^T for weights stored in blocks. The activation buffers are padded to a multiple of 4 rows."""
     a = record(pointer)
@@ -268,7 +275,7 @@ def matmul(thread, threads, pointer, unpack, products_of, bias, store_scales, of
 # --- weights that are floats themselves --------------------------------------------------------------------------
 
 
-@native
+@inlined
 def pack_floats(panel, weights, row_bytes, rows, first, columns, load8, element_bytes):
     """Transposes `columns` columns of 2 * LANES stored rows into floats[k][lane]."""
     for lane in range(2 * LANES):
@@ -277,7 +284,7 @@ def pack_floats(panel, weights, row_bytes, rows, first, columns, load8, element_
             transpose_store(panel + 4 * (2 * k * LANES + lane), 8 * LANES, load8(row + k * element_bytes))
 
 
-@native
+@inlined
 def tile_floats(panel, columns, x, stride, low, high, is_first):
     """4 activation rows by 2 * LANES weight rows: eight sums under way hide how long a multiply-add takes."""
     a0, a1, a2, a3 = begin(low, is_first)
@@ -299,7 +306,7 @@ def tile_floats(panel, columns, x, stride, low, high, is_first):
     end(high, b0, b1, b2, b3)
 
 
-@inlined
+@shared
 def matmul_float(thread, threads, pointer, load8, element_bytes):
     """out = x W^T for float weights and float32 activations (padded to a multiple of 4 rows)."""
     a = record(pointer)
@@ -340,13 +347,18 @@ def matmul_bf16(thread, threads, pointer):
     matmul_float(thread, threads, pointer, load_bf16x8, 2)
 
 
-@inlined
+@kernel(MATMUL)
+def matmul_f64(thread, threads, pointer):
+    matmul_float(thread, threads, pointer, load_f64x8, 8)
+
+
+@shared
 def matmul_whole(thread, threads, pointer, unpack, products_of, bias, offset_of, block_bytes, in_block):
     """Types with one scale for 32 elements."""
     matmul(thread, threads, pointer, unpack, products_of, bias, store_whole, offset_of, 1, block_bytes, in_block)
 
 
-@inlined
+@shared
 def matmul_halves(thread, threads, pointer, unpack, products_of, bias, offset_of, block_bytes, in_block):
     """Types with a scale for each 16 elements."""
     matmul(thread, threads, pointer, unpack, products_of, bias, store_halves, offset_of, 2, block_bytes, in_block)
@@ -388,3 +400,93 @@ def matmul_q4_k(thread, threads, pointer):
 @kernel(MATMUL)
 def matmul_q6_k(thread, threads, pointer):
     matmul_halves(thread, threads, pointer, u.unpack_q6_k, products_u6, u.BIAS_Q6_K, with_offset, 210, 8)
+
+
+@kernel(MATMUL)
+def matmul_q2_k(thread, threads, pointer):
+    matmul_halves(thread, threads, pointer, u.unpack_q2_k, products_u4, u.NO_BIAS, with_offset, 84, 8)
+
+
+@kernel(MATMUL)
+def matmul_q3_k(thread, threads, pointer):
+    matmul_halves(thread, threads, pointer, u.unpack_q3_k, products_u4, u.BIAS_Q3_K, with_offset, 110, 8)
+
+
+@kernel(MATMUL)
+def matmul_q5_k(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, u.unpack_q5_k, products_u5, u.NO_BIAS, with_offset, 176, 8)
+
+
+@kernel(MATMUL)
+def matmul_iq1_s(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, g.unpack_iq1_s, products_u4, u.NO_BIAS, with_offset, 50, 8)
+
+
+@kernel(MATMUL)
+def matmul_iq1_m(thread, threads, pointer):
+    matmul_halves(thread, threads, pointer, g.unpack_iq1_m, products_u5, g.BIAS_IQ1_M, with_offset, 56, 8)
+
+
+@kernel(MATMUL)
+def matmul_iq2_xxs(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, g.unpack_iq2_xxs, products_u7, g.BIAS_IQ2, with_offset, 66, 8)
+
+
+@kernel(MATMUL)
+def matmul_iq2_xs(thread, threads, pointer):
+    matmul_halves(thread, threads, pointer, g.unpack_iq2_xs, products_u7, g.BIAS_IQ2, with_offset, 74, 8)
+
+
+@kernel(MATMUL)
+def matmul_iq2_s(thread, threads, pointer):
+    matmul_halves(thread, threads, pointer, g.unpack_iq2_s, products_u7, g.BIAS_IQ2, with_offset, 82, 8)
+
+
+@kernel(MATMUL)
+def matmul_iq3_xxs(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, g.unpack_iq3_xxs, products_u6, g.BIAS_IQ3_XXS, with_offset, 98, 8)
+
+
+@kernel(MATMUL)
+def matmul_iq3_s(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, g.unpack_iq3_s, products_u4, g.BIAS_IQ3_S, with_offset, 110, 8)
+
+
+@kernel(MATMUL)
+def matmul_iq4_nl(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, u.unpack_iq4_nl, products_s8, u.BIAS_IQ4, signed_offset, 18, 1)
+
+
+@kernel(MATMUL)
+def matmul_iq4_xs(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, u.unpack_iq4_xs, products_s8, u.BIAS_IQ4, signed_offset, 136, 8)
+
+
+@kernel(MATMUL)
+def matmul_mxfp4(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, u.unpack_mxfp4, products_u5, u.BIAS_FP4, with_offset, 17, 1)
+
+
+@kernel(MATMUL)
+def matmul_nvfp4(thread, threads, pointer):
+    matmul_halves(thread, threads, pointer, u.unpack_nvfp4, products_u5, u.BIAS_FP4, with_offset, 36, 2)
+
+
+@kernel(MATMUL)
+def matmul_tq1_0(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, u.unpack_tq1_0, products_u4, u.BIAS_TERNARY, with_offset, 54, 8)
+
+
+@kernel(MATMUL)
+def matmul_tq2_0(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, u.unpack_tq2_0, products_u4, u.BIAS_TERNARY, with_offset, 66, 8)
+
+
+@kernel(MATMUL)
+def matmul_q1_0(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, u.unpack_q1_0, products_u4, u.BIAS_TERNARY, with_offset, 18, 4)
+
+
+@kernel(MATMUL)
+def matmul_q2_0(thread, threads, pointer):
+    matmul_whole(thread, threads, pointer, u.unpack_q2_0, products_u4, u.BIAS_TERNARY, with_offset, 18, 2)

@@ -9,93 +9,49 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from tinyllm_engine.jit import inlined, kernel, record
+from tinyllm_engine.jit import inlined, kernel, record, shared
 from tinyllm_engine.kernels import row_scales as r
 from tinyllm_engine.kernels import unpack as u
+from tinyllm_engine.kernels import unpack_grids as g
 from tinyllm_engine.kernels.arguments import MATMUL
 from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.kernels.row_scales import ROWS
+from tinyllm_engine.kernels.row_sums import (
+    fp4_nibbles,
+    iq4_nibbles,
+    sums_in_halves,
+    sums_of_all,
+    sums_of_nibbles,
+    sums_s8,
+    sums_u5,
+    sums_u6,
+    sums_u7,
+    u4_nibbles,
+)
 from tinyllm_engine.kernels.scales import cleared, first_half, second_half
 from tinyllm_engine.kernels.stacks import first_input, group_at, group_count, target
 from tinyllm_engine.simd import (
     add,
-    and_byte,
-    dot_s8,
     first_lane,
     fma,
-    high_halves,
     horizontal_sum,
     load_bf16x8,
     load_f16x8,
     load_f32,
     load_f32x8,
-    load_i8x16_twice,
-    load_i8x32,
-    load_two_i8x16,
-    low_halves,
+    load_f64x8,
     mul,
-    nibble_products,
     prefetch,
-    row_products,
-    shift_right_words,
     splat_at_f32x8,
     splat_f32x8,
     store,
     store_f32,
-    sum_fours,
-    sum_pairs,
     to_f32,
-    widen,
     zero_f32x8,
-    zero_i32x8,
 )
 
+FIRST = np.int64(0)  # of the parts of a block; for a literal everything would be compiled once more
 AHEAD = 4096  # bytes; the hardware prefetcher alone does not keep up with blocks of odd sizes
-
-
-# --- integer sums of eight rows: (sums of elements 0-15, sums of elements 16-31) -----------------------------------
-
-
-@inlined
-def sums_u5(a, b, c, d, e, f, g, h, x):
-    """Codes up to 31: the eight products of a lane of a sum of fours stay below 2**15."""
-    low = sum_fours(
-        sum_pairs(row_products(a, x), row_products(b, x)), sum_pairs(row_products(c, x), row_products(d, x))
-    )
-    high = sum_fours(
-        sum_pairs(row_products(e, x), row_products(f, x)), sum_pairs(row_products(g, x), row_products(h, x))
-    )
-    return widen(low_halves(low, high)), widen(high_halves(low, high))
-
-
-@inlined
-def sums_u6(a, b, c, d, e, f, g, h, x):
-    """Codes up to 63: the four products of a lane of a sum of pairs do."""
-    ab = widen(sum_pairs(row_products(a, x), row_products(b, x)))
-    cd = widen(sum_pairs(row_products(c, x), row_products(d, x)))
-    ef = widen(sum_pairs(row_products(e, x), row_products(f, x)))
-    gh = widen(sum_pairs(row_products(g, x), row_products(h, x)))
-    return fold_pairs(ab, cd, ef, gh)
-
-
-@inlined
-def sums_s8(a, b, c, d, e, f, g, h, x):
-    """Signed codes."""
-    zero = zero_i32x8()
-    ab = sum_pairs(dot_s8(zero, a, x), dot_s8(zero, b, x))
-    cd = sum_pairs(dot_s8(zero, c, x), dot_s8(zero, d, x))
-    ef = sum_pairs(dot_s8(zero, e, x), dot_s8(zero, f, x))
-    gh = sum_pairs(dot_s8(zero, g, x), dot_s8(zero, h, x))
-    return fold_pairs(ab, cd, ef, gh)
-
-
-@inlined
-def fold_pairs(ab, cd, ef, gh):
-    low, high = sum_fours(ab, cd), sum_fours(ef, gh)
-    return low_halves(low, high), high_halves(low, high)
-
-
-# --- one part of 32 elements, eight rows ---------------------------------------------------------------------------
 
 
 def scaled(acc, sums, scales, minima, bias, x_scale, x_sum):
@@ -130,48 +86,6 @@ def _scaled(acc, sums, scales, minima, bias, x_scale, x_sum):
         return fma(minima, splat_at_f32x8(x_sum), acc)
 
     return with_minimum
-
-
-@inlined
-def sums_in_halves(block, stride, part, x, unpack, sums_of):
-    """Integer sums of eight rows: of elements 0-15 and of elements 16-31."""
-    return sums_of(
-        unpack(block, part)[0],
-        unpack(block + stride, part)[0],
-        unpack(block + 2 * stride, part)[0],
-        unpack(block + 3 * stride, part)[0],
-        unpack(block + 4 * stride, part)[0],
-        unpack(block + 5 * stride, part)[0],
-        unpack(block + 6 * stride, part)[0],
-        unpack(block + 7 * stride, part)[0],
-        load_i8x32(x),
-    )
-
-
-@inlined
-def sums_of_all(block, stride, part, x, unpack, sums_of):
-    """The same of all 32 elements."""
-    low, high = sums_in_halves(block, stride, part, x, unpack, sums_of)
-    return add(low, high)
-
-
-@inlined
-def nibble_pair(first, second, x_low, x_high):
-    """Sums of two rows of nibbles, one in each half: no element has to move before it is multiplied."""
-    packed = load_two_i8x16(first, second)
-    high = and_byte(shift_right_words(packed, np.int8(4)), u.LOW4)
-    return nibble_products(and_byte(packed, u.LOW4), x_low, high, x_high)
-
-
-@inlined
-def sums_of_nibbles(block, stride, part, x, nibbles_at, sums_of):
-    """The same where a block is 16 bytes of nibbles, low ones first, behind a header."""
-    q0 = block + nibbles_at
-    q1, q2, q3, q4 = q0 + stride, q0 + 2 * stride, q0 + 3 * stride, q0 + 4 * stride
-    x_low, x_high = load_i8x16_twice(x), load_i8x16_twice(x + 16)
-    a, b = nibble_pair(q0, q4, x_low, x_high), nibble_pair(q1, q4 + stride, x_low, x_high)
-    c, d = nibble_pair(q2, q4 + 2 * stride, x_low, x_high), nibble_pair(q3, q4 + 3 * stride, x_low, x_high)
-    return widen(sum_fours(sum_pairs(a, b), sum_pairs(c, d)))  # 16 products of a lane, each up to 15 * 127
 
 
 # --- all rows ------------------------------------------------------------------------------------------------------
@@ -223,10 +137,11 @@ def fetch(address, count):
         prefetch(address + 256)
 
 
-@inlined
+@shared
 def matvec(
-    thread, threads, pointer, rows_of, scales_of, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes
-):
+    thread, threads, pointer, rows_of,
+    scales_of, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes, in_block,
+):  # fmt: skip
     """out = W x for weights stored in blocks; rows_of does the rows of one matrix."""
     a = record(pointer)
     copy = thread * a.copy_bytes
@@ -244,15 +159,8 @@ def matvec(
             (a.sums if per_part == 1 else a.half_sums) + copy + per_part * (at // 8),
             target(a, matrix, x_row),
             a.scratch + thread * a.scratch_bytes,
-            scales_of,
-            listed,
-            per_part,
-            part_sums,
-            unpack,
-            sums_of,
-            bias,
-            block_bytes,
-        )
+            scales_of, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes, in_block,
+        )  # fmt: skip
 
 
 @inlined
@@ -263,14 +171,14 @@ def finish(acc, to, row, whole):
         finish1(to, row, first_lane(acc))
 
 
-@inlined
-def rows_of_32(
+@shared
+def rows_of_small(
     row, last, a, weights, x, x_scales, x_sums, to, table,
-    scales_of, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes,
+    scales_of, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes, in_block,
 ):  # fmt: skip
-    """Rows from `row` up to `last` of a matrix in blocks of 32.
+    """Rows from `row` up to `last` of a matrix in blocks of 32, or of a few times 32 (in_block).
 
-    The sums of a block are scaled while those of the next are under way: what takes long keeps nothing waiting.
+    The sums of a part are scaled while those of the next are under way: what takes long keeps nothing waiting.
     """
     while row < last:
         # the last few rows of a matrix whose height is no multiple of 8 go one by one, each in all eight lanes
@@ -278,25 +186,29 @@ def rows_of_32(
         stride = a.row_bytes if whole else 0
         block, acc = weights + row * a.row_bytes, zero_f32x8()
         ahead = block + ROWS * stride
-        sums, scales, minima = zero_i32x8(), zero_f32x8(), cleared(scales_of(block, stride)[1])
+        sums = cleared(part_sums(block, stride, FIRST, x, unpack, sums_of))
+        scales, minima = scales_of(block, stride, FIRST)
+        scales, minima = cleared(scales), cleared(minima)
         x_scale, x_sum = x_scales, x_sums
-        for column in range(0, a.columns, 32):
-            fetch(ahead, ROWS * block_bytes)
-            ahead += ROWS * block_bytes
-            new_sums = part_sums(block, stride, 0, x + column, unpack, sums_of)
-            acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
-            sums, x_scale, x_sum = new_sums, x_scales + column // 8, x_sums + column // 8
-            scales, minima = scales_of(block, stride)
+        for column in range(0, a.columns, 32 * in_block):
+            for part in range(in_block):
+                at = column + 32 * part
+                fetch(ahead, ROWS * block_bytes // in_block)
+                ahead += ROWS * block_bytes // in_block
+                new_sums = part_sums(block, stride, part, x + at, unpack, sums_of)
+                acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
+                sums, x_scale, x_sum = new_sums, x_scales + at // 8, x_sums + per_part * (at // 8)
+                scales, minima = scales_of(block, stride, part)
             block += block_bytes
         acc = scaled(acc, sums, scales, minima, bias, x_scale, x_sum)
         finish(acc, to, row, whole)
         row += ROWS if whole else 1
 
 
-@inlined
+@shared
 def rows_of_256(
     row, last, a, weights, x, x_scales, x_sums, to, table,
-    list_scales, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes,
+    list_scales, listed, per_part, part_sums, unpack, sums_of, bias, block_bytes, in_block,
 ):  # fmt: skip
     """The same for blocks of 256. The scales of a block are listed in a table for eight rows at a time."""
     while row < last:
@@ -304,8 +216,9 @@ def rows_of_256(
         stride = a.row_bytes if whole else 0
         block, acc = weights + row * a.row_bytes, zero_f32x8()
         ahead = block + ROWS * stride
-        sums = cleared(part_sums(block, stride, 0, x, unpack, sums_of))
-        scales, minima = cleared(listed(table, 0)[0]), cleared(listed(table, 0)[1])
+        sums = cleared(part_sums(block, stride, FIRST, x, unpack, sums_of))
+        scales, minima = listed(table, FIRST)
+        scales, minima = cleared(scales), cleared(minima)
         x_scale, x_sum = x_scales, x_sums
         for column in range(0, a.columns, 256):
             list_scales(block, stride, table, unpack)
@@ -342,40 +255,34 @@ def rows_of_256(
         row += ROWS if whole else 1
 
 
-@inlined
-def matvec_32(thread, threads, pointer, scales_of, part_sums, unpack, sums_of, bias, block_bytes):
-    """Blocks of 32 weights with one scale each."""
-    matvec(thread, threads, pointer, rows_of_32, scales_of, r.listed, 1, part_sums, unpack, sums_of, bias, block_bytes)
+@shared
+def matvec_small(thread, threads, pointer, scales_of, part_sums, unpack, sums_of, bias, block_bytes, in_block):
+    """Blocks of 32, 64 or 128 weights with a scale for each 32."""
+    matvec(
+        thread, threads, pointer, rows_of_small,
+        scales_of, r.listed, 1, part_sums, unpack, sums_of, bias, block_bytes, in_block,
+    )  # fmt: skip
 
 
-@inlined
+@shared
 def matvec_256(thread, threads, pointer, list_scales, listed, unpack, sums_of, bias, block_bytes):
     """Blocks of 256 weights with a scale for each 32."""
     matvec(
-        thread, threads, pointer, rows_of_256, list_scales, listed, 1, sums_of_all, unpack, sums_of, bias, block_bytes
-    )
+        thread, threads, pointer, rows_of_256,
+        list_scales, listed, 1, sums_of_all, unpack, sums_of, bias, block_bytes, 8,
+    )  # fmt: skip
 
 
-@inlined
-def matvec_256_halves(thread, threads, pointer, list_scales, listed, unpack, sums_of, bias, block_bytes):
+@shared
+def matvec_halves(thread, threads, pointer, list_scales, listed, unpack, sums_of, bias, block_bytes):
     """Blocks of 256 weights with a scale for each 16."""
     matvec(
-        thread,
-        threads,
-        pointer,
-        rows_of_256,
-        list_scales,
-        listed,
-        2,
-        sums_in_halves,
-        unpack,
-        sums_of,
-        bias,
-        block_bytes,
-    )
+        thread, threads, pointer, rows_of_256,
+        list_scales, listed, 2, sums_in_halves, unpack, sums_of, bias, block_bytes, 8,
+    )  # fmt: skip
 
 
-@inlined
+@shared
 def matvec_float(thread, threads, pointer, load8, element_bytes):
     """out = W x for weights that are floats themselves, 32 at a time."""
     a = record(pointer)
@@ -403,9 +310,8 @@ def matvec_float_rows(first, last, a, stored, x, to, load8, element_bytes):
         whole = a.columns // 32 * 32
         for k in range(0, whole, 32):
             w, v = weights + k * element_bytes, x + 4 * k
-            prefetch(w + AHEAD)
-            if element_bytes == 4:
-                prefetch(w + AHEAD + 64)
+            for line in range(0, 32 * element_bytes, 64):
+                prefetch(w + AHEAD + line)
             s0 = fma(load8(w), load_f32x8(v), s0)
             s1 = fma(load8(w + 8 * element_bytes), load_f32x8(v + 32), s1)
             s2 = fma(load8(w + 16 * element_bytes), load_f32x8(v + 64), s2)
@@ -431,28 +337,43 @@ def matvec_bf16(thread, threads, pointer):
 
 
 @kernel(MATMUL)
+def matvec_f64(thread, threads, pointer):
+    matvec_float(thread, threads, pointer, load_f64x8, 8)
+
+
+@kernel(MATMUL)
 def matvec_q4_0(thread, threads, pointer):
-    matvec_32(thread, threads, pointer, r.one_half, sums_of_nibbles, 2, sums_u5, u.BIAS_Q4_0, 18)
+    matvec_small(thread, threads, pointer, r.one_half, sums_of_nibbles, 2, u4_nibbles, u.BIAS_Q4_0, 18, 1)
 
 
 @kernel(MATMUL)
 def matvec_q4_1(thread, threads, pointer):
-    matvec_32(thread, threads, pointer, r.two_halves, sums_of_nibbles, 4, sums_u5, u.NO_BIAS, 20)
+    matvec_small(thread, threads, pointer, r.two_halves, sums_of_nibbles, 4, u4_nibbles, u.NO_BIAS, 20, 1)
 
 
 @kernel(MATMUL)
 def matvec_q5_0(thread, threads, pointer):
-    matvec_32(thread, threads, pointer, r.one_half, sums_of_all, u.unpack_q5_0, sums_u5, u.BIAS_Q5_0, 22)
+    matvec_small(thread, threads, pointer, r.one_half, sums_of_all, u.unpack_q5_0, sums_u5, u.BIAS_Q5_0, 22, 1)
 
 
 @kernel(MATMUL)
 def matvec_q5_1(thread, threads, pointer):
-    matvec_32(thread, threads, pointer, r.two_halves, sums_of_all, u.unpack_q5_1, sums_u5, u.NO_BIAS, 24)
+    matvec_small(thread, threads, pointer, r.two_halves, sums_of_all, u.unpack_q5_1, sums_u5, u.NO_BIAS, 24, 1)
 
 
 @kernel(MATMUL)
 def matvec_q8_0(thread, threads, pointer):
-    matvec_32(thread, threads, pointer, r.one_half, sums_of_all, u.unpack_q8_0, sums_s8, u.BIAS_Q8_0, 34)
+    matvec_small(thread, threads, pointer, r.one_half, sums_of_all, u.unpack_q8_0, sums_s8, u.BIAS_Q8_0, 34, 1)
+
+
+@kernel(MATMUL)
+def matvec_q2_k(thread, threads, pointer):
+    matvec_halves(thread, threads, pointer, r.list_q2_k, r.listed_halves_minima, u.unpack_q2_k, sums_u5, u.NO_BIAS, 84)
+
+
+@kernel(MATMUL)
+def matvec_q3_k(thread, threads, pointer):
+    matvec_halves(thread, threads, pointer, r.list_q3_k, r.listed_halves, u.unpack_q3_k, sums_u5, u.BIAS_Q3_K, 110)
 
 
 @kernel(MATMUL)
@@ -461,5 +382,91 @@ def matvec_q4_k(thread, threads, pointer):
 
 
 @kernel(MATMUL)
+def matvec_q5_k(thread, threads, pointer):
+    matvec_256(thread, threads, pointer, r.list_q4_k, r.listed, u.unpack_q5_k, sums_u5, u.NO_BIAS, 176)
+
+
+@kernel(MATMUL)
 def matvec_q6_k(thread, threads, pointer):
-    matvec_256_halves(thread, threads, pointer, r.list_q6_k, r.listed_halves, u.unpack_q6_k, sums_u6, u.BIAS_Q6_K, 210)
+    matvec_halves(thread, threads, pointer, r.list_q6_k, r.listed_halves, u.unpack_q6_k, sums_u6, u.BIAS_Q6_K, 210)
+
+
+@kernel(MATMUL)
+def matvec_iq1_s(thread, threads, pointer):
+    matvec_256(thread, threads, pointer, r.list_iq1_s, r.listed, g.unpack_iq1_s, sums_u5, u.NO_BIAS, 50)
+
+
+@kernel(MATMUL)
+def matvec_iq1_m(thread, threads, pointer):
+    matvec_halves(thread, threads, pointer, r.list_iq1_m, r.listed_halves, g.unpack_iq1_m, sums_u5, g.BIAS_IQ1_M, 56)
+
+
+@kernel(MATMUL)
+def matvec_iq2_xxs(thread, threads, pointer):
+    matvec_256(thread, threads, pointer, r.list_iq2_xxs, r.listed_scales, g.unpack_iq2_xxs, sums_u7, g.BIAS_IQ2, 66)
+
+
+@kernel(MATMUL)
+def matvec_iq2_xs(thread, threads, pointer):
+    matvec_halves(thread, threads, pointer, r.list_iq2_xs, r.listed_halves, g.unpack_iq2_xs, sums_u7, g.BIAS_IQ2, 74)
+
+
+@kernel(MATMUL)
+def matvec_iq2_s(thread, threads, pointer):
+    matvec_halves(thread, threads, pointer, r.list_iq2_s, r.listed_halves, g.unpack_iq2_s, sums_u7, g.BIAS_IQ2, 82)
+
+
+@kernel(MATMUL)
+def matvec_iq3_xxs(thread, threads, pointer):
+    matvec_256(thread, threads, pointer, r.list_iq3_xxs, r.listed_scales, g.unpack_iq3_xxs, sums_u6, g.BIAS_IQ3_XXS, 98)
+
+
+@kernel(MATMUL)
+def matvec_iq3_s(thread, threads, pointer):
+    matvec_256(thread, threads, pointer, r.list_iq3_s, r.listed_scales, g.unpack_iq3_s, sums_u5, g.BIAS_IQ3_S, 110)
+
+
+@kernel(MATMUL)
+def matvec_iq4_nl(thread, threads, pointer):
+    matvec_small(thread, threads, pointer, r.one_half, sums_of_nibbles, 2, iq4_nibbles, u.BIAS_IQ4, 18, 1)
+
+
+@kernel(MATMUL)
+def matvec_iq4_xs(thread, threads, pointer):
+    matvec(
+        thread, threads, pointer, rows_of_256,
+        r.list_iq4_xs, r.listed_scales, 1, sums_of_nibbles, 8, iq4_nibbles, u.BIAS_IQ4, 136, 8,
+    )  # fmt: skip
+
+
+@kernel(MATMUL)
+def matvec_mxfp4(thread, threads, pointer):
+    matvec_small(thread, threads, pointer, r.mxfp4, sums_of_nibbles, 1, fp4_nibbles, u.BIAS_FP4, 17, 1)
+
+
+@kernel(MATMUL)
+def matvec_nvfp4(thread, threads, pointer):
+    matvec(
+        thread, threads, pointer, rows_of_small,
+        r.nvfp4, r.listed, 2, sums_in_halves, u.unpack_nvfp4, sums_u5, u.BIAS_FP4, 36, 2,
+    )  # fmt: skip
+
+
+@kernel(MATMUL)
+def matvec_tq1_0(thread, threads, pointer):
+    matvec_256(thread, threads, pointer, r.list_tq1_0, r.listed_once, u.unpack_tq1_0, sums_u5, u.BIAS_TERNARY, 54)
+
+
+@kernel(MATMUL)
+def matvec_tq2_0(thread, threads, pointer):
+    matvec_256(thread, threads, pointer, r.list_tq2_0, r.listed_once, u.unpack_tq2_0, sums_u5, u.BIAS_TERNARY, 66)
+
+
+@kernel(MATMUL)
+def matvec_q1_0(thread, threads, pointer):
+    matvec_small(thread, threads, pointer, r.one_half, sums_of_all, u.unpack_q1_0, sums_u5, u.BIAS_TERNARY, 18, 4)
+
+
+@kernel(MATMUL)
+def matvec_q2_0(thread, threads, pointer):
+    matvec_small(thread, threads, pointer, r.one_half, sums_of_all, u.unpack_q2_0, sums_u5, u.BIAS_TERNARY, 18, 2)

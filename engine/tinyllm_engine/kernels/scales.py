@@ -4,7 +4,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from tinyllm_engine.simd import half_bits_to_f32, join8_floats, join8_halves, zero_f32x8, zero_i32x8
+from tinyllm_engine.simd import half_bits_to_f32, zero_f32x8, zero_i32x8
 from tinyllm_engine.simd.target import I32X8
 
 
@@ -22,10 +22,6 @@ def second_half(value):
 
 def cleared(value):
     """Zeros of the kind of a vector, or of a pair of vectors; None stays None."""
-
-
-def join8(a, b, c, d, e, f, g, h):
-    """One scale each of eight rows -> F32X8; None stays None."""
 
 
 @overload(as_f32)
@@ -60,12 +56,3 @@ def _cleared(value):
     if value == I32X8:
         return lambda value: zero_i32x8()
     return lambda value: zero_f32x8()
-
-
-@overload(join8)
-def _join8(a, b, c, d, e, f, g, h):
-    if isinstance(a, types.NoneType):
-        return lambda a, b, c, d, e, f, g, h: None
-    if a == types.uint16:
-        return lambda a, b, c, d, e, f, g, h: join8_halves(a, b, c, d, e, f, g, h)
-    return lambda a, b, c, d, e, f, g, h: join8_floats(a, b, c, d, e, f, g, h)

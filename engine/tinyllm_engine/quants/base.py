@@ -23,7 +23,7 @@ class QuantType:
     block_bytes: bytes of one block, fields without padding between them
     layout: the block as a NumPy dtype, fields in file order (little-endian)
     dequantize: uint8 [n_blocks, block_bytes] -> float32 [n_blocks, block_elements]
-    weight: whether a matrix of this type may be multiplied; False for integers, F64 and the activation types
+    weight: whether a matrix of this type may be multiplied; False for integers and the activation types
     """
 
     id: int

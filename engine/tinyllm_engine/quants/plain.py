@@ -24,6 +24,6 @@ I8 = quant_type(24, "I8", 1, 1, "<i1", _as_float32, weight=False)
 I16 = quant_type(25, "I16", 1, 2, "<i2", _as_float32, weight=False)
 I32 = quant_type(26, "I32", 1, 4, "<i4", _as_float32, weight=False)
 I64 = quant_type(27, "I64", 1, 8, "<i8", _as_float32, weight=False)
-F64 = quant_type(28, "F64", 1, 8, "<f8", _as_float32, weight=False)
+F64 = quant_type(28, "F64", 1, 8, "<f8", _as_float32)
 
 TYPES = (F32, F16, BF16, I8, I16, I32, I64, F64)

@@ -8,6 +8,7 @@ from tinyllm_engine.simd.target import (
     F32,
     F32X8,
     I1,
+    I8,
     I8W,
     I8X16,
     I8X32,
@@ -39,8 +40,12 @@ def nibbles(builder, packed):
 @operation(I8X32, types.uint32)
 def bits_to_bytes(builder, word):
     """Bit i of the word -> 0x00 or 0xFF in byte i."""
-    mask = builder.bitcast(word, ir.VectorType(I1, 32))
-    return builder.sext(mask, llvm_type(I8X32))
+    codes = llvm_type(I8X32)
+    if TARGET == "avx512":  # has masks of bits
+        return builder.sext(builder.bitcast(word, ir.VectorType(I1, 32)), codes)
+    spread_bytes = lanes_of(builder, builder.bitcast(word, ir.VectorType(I8, 4)), [lane // 8 for lane in range(32)])
+    bit = ir.Constant(codes, [1 << lane % 8 for lane in range(32)])
+    return builder.sext(builder.icmp_unsigned("==", builder.and_(spread_bytes, bit), bit), codes)
 
 
 @operation(I8X32, types.intp, types.intp)

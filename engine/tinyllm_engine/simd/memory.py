@@ -204,7 +204,6 @@ def _join8(vec, numba_type, convert):
 
 
 join8_halves = _join8(F32X8, types.uint16, lambda builder, bits: half_to_float(builder, bits, 8))
-join8_floats = _join8(F32X8, types.float32, lambda builder, vector: vector)
 
 
 @operation(I32X8, types.intp, types.intp)
@@ -249,6 +248,42 @@ def load_bf16x8(builder, address):
     bits = builder.load(pointer(builder, address, ir.VectorType(I16, 8)), align=1)
     wide = builder.shl(builder.zext(bits, ir.VectorType(I32, 8)), ir.Constant(ir.VectorType(I32, 8), [16] * 8))
     return builder.bitcast(wide, llvm_type(F32X8))
+
+
+@operation(F32X8, types.intp)
+def load_f64x8(builder, address):
+    """Rounded to float32."""
+    wide = builder.load(pointer(builder, address, ir.VectorType(ir.DoubleType(), 8)), align=1)
+    return builder.fptrunc(wide, llvm_type(F32X8))
+
+
+@operation(F32X8, I32X8)
+def e8m0_halves(builder, codes):
+    """8-bit exponents, half of what they stand for: 2^(code - 128). The first two are below the normal floats."""
+    word = ir.VectorType(I32, 8)
+
+    def all_lanes(value):
+        return ir.Constant(word, [value] * 8)
+
+    normal = builder.shl(builder.sub(codes, all_lanes(1)), all_lanes(23))
+    tiny = builder.shl(all_lanes(1 << 21), builder.and_(codes, all_lanes(1)))
+    is_tiny = builder.icmp_unsigned("<", codes, all_lanes(2))
+    return builder.bitcast(builder.select(is_tiny, tiny, normal), llvm_type(F32X8))
+
+
+@operation(F32X8, I32X8)
+def ue4m3_halves(builder, codes):
+    """Half the values of 8-bit floats: four bits of exponent, three of mantissa, an ignored bit on top; 0x7f is 0."""
+    word = ir.VectorType(I32, 8)
+
+    def all_lanes(value):
+        return ir.Constant(word, [value] * 8)
+
+    is_zero = builder.icmp_unsigned("==", codes, all_lanes(0x7F))
+    codes = builder.select(is_zero, all_lanes(0), builder.and_(codes, all_lanes(0x7F)))
+    same_bits = builder.bitcast(builder.shl(codes, all_lanes(20)), llvm_type(F32X8))
+    # 2**119 moves the exponent bias from 7 to 126 and is exact for subnormals too
+    return builder.fmul(same_bits, ir.Constant(llvm_type(F32X8), [float(2.0**119)] * 8))
 
 
 @operation(types.none, types.intp, F32X8)
