@@ -102,12 +102,15 @@ def test_prefetch_is_a_hint_and_pause_a_pause():
 
 def test_join8():
     @native
-    def join(halves, out):
+    def join(halves, singles, out):
         h = [s.load_u16(halves + 2 * i) for i in range(8)]
+        f = [s.load_f32(singles + 4 * i) for i in range(8)]
         s.store(out, s.join8_halves(h[0], h[1], h[2], h[3], h[4], h[5], h[6], h[7]))
+        s.store(out + 32, s.join8_floats(f[0], f[1], f[2], f[3], f[4], f[5], f[6], f[7]))
 
-    halves = floats(1, 8).astype(np.float16)
-    assert np.array_equal(applied(join, np.zeros((1, 8), F32), halves), halves.astype(F32))
+    halves, singles = floats(1, 8).astype(np.float16), floats(1, 8)
+    out = applied(join, np.zeros((1, 16), F32), halves, singles)
+    assert np.array_equal(out, np.concatenate((halves.astype(F32), singles), axis=1))
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------------------

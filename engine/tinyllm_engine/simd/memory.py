@@ -204,6 +204,7 @@ def _join8(vec, numba_type, convert):
 
 
 join8_halves = _join8(F32X8, types.uint16, lambda builder, bits: half_to_float(builder, bits, 8))
+join8_floats = _join8(F32X8, types.float32, lambda builder, vector: vector)
 
 
 @operation(I32X8, types.intp, types.intp)
