@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tinyllm_engine.agreed import SIGMOID, SOFTMAX_OF_CHOSEN
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.facts import Architecture, Norms, Window, constant, windowed_only
-from tinyllm_engine.kernels.experts import SIGMOID, SOFTMAX_OF_CHOSEN
 from tinyllm_engine.latent import Latent, all_or_nothing, always, deepseek_lite, deepseek_scale, deepseek_yarn, never
 from tinyllm_engine.mixture import (
     DEEPSEEK,

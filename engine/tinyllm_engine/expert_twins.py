@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tinyllm_engine.kernels.experts import SIGMOID, SMALLEST_SUM, SOFTMAX, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS
+from tinyllm_engine.agreed import SIGMOID, SOFTMAX, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS
+from tinyllm_engine.kernels.experts import SMALLEST_SUM
 from tinyllm_engine.twin import BLOCK, F32, Arguments, Written, near, twin
 
 

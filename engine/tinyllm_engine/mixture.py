@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tinyllm_engine.agreed import SOFTMAX
 from tinyllm_engine.config import MAX_BLOCKS, MAX_LENGTH, ModelConfig
-from tinyllm_engine.kernels.experts import SOFTMAX
 
 Width = Callable[[ModelConfig, int], int]  # (config, block)
 Choice = Callable[[ModelConfig, int], bool]

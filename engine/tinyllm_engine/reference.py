@@ -1,4 +1,6 @@
-"""The llama forward pass in plain NumPy float32: the text to learn from, and the oracle the kernels are tested against.
+"""The forward pass in plain NumPy float32: the text to learn from, and the oracle the kernels are tested against.
+
+It has the frame of `forward.py` and the parts of dense decoders, which it computes instead of recording.
 
 Names are those of the file and of the papers: x is the residual stream, xb what a norm makes of it; n rows (one per
 token), t rows of the past and present, n_embd, n_head, n_kv (heads of K and V), d (length of a head), n_ff.
@@ -13,68 +15,56 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinyllm_engine.cancel import Cancel
-from tinyllm_engine.errors import (
-    CancelledError,
-    ContextFullError,
-    EngineError,
-    ModelError,
-    TokenizerError,
-    UnsupportedModelError,
-)
-from tinyllm_engine.rope import rope_frequencies
+from tinyllm_engine.errors import CancelledError, ContextFullError, EngineError, TokenizerError, UnsupportedModelError
+from tinyllm_engine.parts.attention import Attention, Projection, Scoring
+from tinyllm_engine.parts.base import Linear, Norm
+from tinyllm_engine.parts.feed_forward import XIELU, FeedForward
+from tinyllm_engine.rope import Rope
 
 if TYPE_CHECKING:
     from tinyllm_engine.model import Model
+    from tinyllm_engine.tensor import TensorView
 
 Array = NDArray[np.float32]
 BATCH = 128  # rows at a time: bounds the memory of the attention scores, and how long a cancel waits
 
 
 class ReferenceRunner:
-    """Weights as float32, dequantized when first used. Raises UnsupportedModelError for what is not a dense llama."""
+    """Weights as float32, dequantized when first used. Raises UnsupportedModelError for parts of other kinds."""
 
     def __init__(self, model: Model, context_length: int | None = None) -> None:
-        config = model.config
-        if config.architecture != "llama" or config.expert_count:
-            kind = f"{config.architecture}{' with experts' if config.expert_count else ''}"
-            raise UnsupportedModelError(f"reference: expected the architecture llama without experts, found {kind}")
-        self.model = model
-        self.config = config
-        self.context_length = context_length or config.context_length
-        self._cache: dict[str, Array] = {}
-        factors = self.weight("rope_freqs.weight") if "rope_freqs.weight" in model.tensors else None
-        self.inv_freq, self.magnitude = rope_frequencies(config.rope, factors, config.context_length)  # [n_rot / 2]
+        self.model, self.weights = model, model.weights
+        for layer in self.weights.layers:
+            for part in (*layer.mixers, layer.feed_forward):
+                if not isinstance(part, Attention | Projection | FeedForward | None):
+                    kind = type(part).__name__
+                    raise UnsupportedModelError(
+                        f"reference: expected attention and feed-forward networks, found {kind}"
+                    )
+        self.context_length = context_length or model.config.context_length
+        self._matrices: dict[TensorView, Array] = {}
+        self.rotations = {rope: rope.frequencies(self.context_length) for rope in self.weights.ropes}
 
     def sequence(self) -> ReferenceSequence:
         return ReferenceSequence(self)
 
-    def weight(self, name: str) -> Array:
-        """float32 [rows, columns], or [columns] for a tensor of one dimension. ModelError where the file lacks it."""
-        if name not in self._cache:
-            if name not in self.model.tensors:
-                raise ModelError(f"{name}: expected this tensor, found none of the name")
-            tensor = self.model.tensors[name]
-            self._cache[name] = tensor.dequantize().reshape(tensor.dims[::-1])
-        return self._cache[name]
-
-    def optional(self, name: str, default: float) -> Array | float:
-        return self.weight(name) if name in self.model.tensors else default
-
-    def embed(self, ids: Sequence[int]) -> Array:
-        """float32 [n, n_embd]: single rows, for the whole table is large."""
-        table = self.model.tensors["token_embd.weight"]
-        return np.concatenate([table.dequantize(i, i + 1) for i in ids])
+    def product(self, linear: Linear, x: Array) -> Array:
+        """scale * x W^T + bias: [n, inputs] -> [n, outputs]"""
+        if linear.weight not in self._matrices:
+            self._matrices[linear.weight] = linear.weight.dequantize()
+        y = x @ self._matrices[linear.weight].T * np.float32(linear.scale)
+        return y if linear.bias is None else y + linear.bias
 
 
 class ReferenceSequence:
     """One conversation: K and V of every token so far, in float32."""
 
     def __init__(self, runner: ReferenceRunner) -> None:
-        config = runner.config
         self.runner = runner
         self.tokens: list[int] = []
-        self._k = [np.empty((0, n_kv, config.key_length), np.float32) for n_kv in config.head_count_kv]  # [t, n_kv, d]
-        self._v = [np.empty((0, n_kv, config.value_length), np.float32) for n_kv in config.head_count_kv]
+        cached = [layer.cached for layer in runner.weights.layers]
+        self._k = [np.empty((0, shape.heads, shape.k_size), np.float32) for shape in cached]  # [t, n_kv, d]
+        self._v = [np.empty((0, shape.heads, shape.v_size), np.float32) for shape in cached]
 
     @property
     def position(self) -> int:
@@ -99,7 +89,7 @@ class ReferenceSequence:
         Raises, before anything is evaluated, ContextFullError if they do not fit and TokenizerError for an id outside
         the vocabulary; CancelledError between two batches, whose rows stay.
         """
-        n_vocab = self.runner.model.tensors["token_embd.weight"].rows
+        n_vocab = self.runner.weights.output.outputs
         if not ids:
             raise EngineError("forward: expected at least one token id, found none")
         if bad := [i for i in ids if not 0 <= i < n_vocab]:
@@ -121,50 +111,95 @@ class ReferenceSequence:
 
     def _evaluate(self, ids: Sequence[int]) -> Array:
         """The forward pass of n tokens, up to the last residual [n, n_embd]."""
-        config, weight, optional = self.runner.config, self.runner.weight, self.runner.optional
-        eps, d = config.norm_rms_epsilon or 0.0, config.key_length
         positions = np.arange(self.position, self.position + len(ids))  # [n]
-        cos, sin = self._rotation(positions)  # [n, 1, n_rot / 2]
-
-        def project(name: str, x: Array) -> Array:
-            return x @ weight(f"{name}.weight").T * optional(f"{name}.scale", 1) + optional(f"{name}.bias", 0)
-
-        def project_ffn(name: str, x: Array) -> Array:
-            return (x @ weight(f"{name}.weight").T + optional(f"{name}.bias", 0)) * optional(f"{name}.scale", 1)
-
-        x = self.runner.embed(ids)  # [n, n_embd]
-        for layer in range(config.block_count):
-            blk, n_head, n_kv = f"blk.{layer}", config.head_count[layer], config.head_count_kv[layer]
-
-            xb = rmsnorm(x, weight(f"{blk}.attn_norm.weight"), eps)  # [n, n_embd]
-            q = project(f"{blk}.attn_q", xb).reshape(len(ids), n_head, d)
-            k = project(f"{blk}.attn_k", xb).reshape(len(ids), n_kv, d)
-            v = project(f"{blk}.attn_v", xb).reshape(len(ids), n_kv, config.value_length)
-            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-            self._k[layer] = np.concatenate((self._k[layer], k))  # [t, n_kv, d]
-            self._v[layer] = np.concatenate((self._v[layer], v))
-            out = attention(q, self._k[layer], self._v[layer], positions)  # [n, n_head * d]
-            x = x + project(f"{blk}.attn_output", out)  # [n, n_embd]
-
-            xb = rmsnorm(x, weight(f"{blk}.ffn_norm.weight"), eps)  # [n, n_embd]
-            gate = project_ffn(f"{blk}.ffn_gate", xb)  # [n, n_ff]
-            up = project_ffn(f"{blk}.ffn_up", xb)  # [n, n_ff]
-            x = x + project_ffn(f"{blk}.ffn_down", silu(gate) * up)  # [n, n_embd]
+        x = self._embed(ids, positions)
+        for il, layer in enumerate(self.runner.weights.layers):
+            xb = normed(x, layer.attn_norm)
+            hb = xb if layer.ffn_norm is None else normed(x, layer.ffn_norm)
+            for part in layer.mixers:
+                heads = self._attention(part, xb, il, positions) if isinstance(part, Attention) else xb
+                x = x + normed(self.runner.product(part.output, heads), layer.attn_post_norm)
+            if not layer.parallel:
+                hb = normed(x, layer.ffn_norm)
+            if isinstance(layer.feed_forward, FeedForward):
+                x = x + normed(self._feed_forward(layer.feed_forward, hb), layer.ffn_post_norm)
         self.tokens.extend(ids)
         return x
 
-    def _logits(self, x: Array) -> Array:
-        """float32 [n, n_vocab]; a file without an output matrix uses the embedding for it."""
-        runner = self.runner
-        x = rmsnorm(x, runner.weight("output_norm.weight"), runner.config.norm_rms_epsilon or 0.0)
-        tied = "output.weight" not in runner.model.tensors
-        output = runner.weight("token_embd.weight" if tied else "output.weight")
-        return x @ output.T * runner.optional("output.scale", 1)
+    def _embed(self, ids: Sequence[int], positions: NDArray[np.int64]) -> Array:
+        w = self.runner.weights
+        x = rows_of(w.token_embd, ids) * np.float32(w.embedding_scale)  # [n, n_embd]
+        if w.position_embd is not None:
+            x = x + rows_of(w.position_embd, positions.tolist())
+        return normed(x, w.embedding_norm)
 
-    def _rotation(self, positions: NDArray[np.int64]) -> tuple[Array, Array]:
-        angle = positions.astype(np.float32)[:, None, None] * self.runner.inv_freq  # [n, 1, n_rot / 2]
-        magnitude = np.float32(self.runner.magnitude)
-        return np.cos(angle) * magnitude, np.sin(angle) * magnitude
+    def _attention(self, part: Attention, xb: Array, il: int, positions: NDArray[np.int64]) -> Array:
+        """What `output` multiplies: [n, n_head * d]"""
+        product, n = self.runner.product, len(xb)
+        q = product(part.q, xb).reshape(n, part.heads, part.key_length)
+        k = product(part.k, xb).reshape(n, part.kv_heads, part.key_length)
+        v = product(part.v, xb).reshape(n, part.kv_heads, part.value_length)
+        if part.clamp:
+            q, k, v = (np.clip(rows, -part.clamp, part.clamp) for rows in (q, k, v))
+        if not part.norm_after_rope:
+            q, k = normed_heads(q, part.q_norm, part.norm_rows), normed_heads(k, part.k_norm, part.norm_rows)
+        if part.rope is not None:
+            cos, sin = self._angles(part.rope, positions)
+            q, k = rotate(q, cos, sin, part.rope.interleaved), rotate(k, cos, sin, part.rope.interleaved)
+        if part.norm_after_rope:
+            q, k = normed_heads(q, part.q_norm, part.norm_rows), normed_heads(k, part.k_norm, part.norm_rows)
+        if part.temperature is not None:
+            growth = part.temperature.scale * np.log(1 + positions // part.temperature.period)
+            q = q * (1 + growth)[:, None, None].astype(np.float32)
+        self._k[il] = np.concatenate((self._k[il], k))  # [t, n_kv, d]
+        self._v[il] = np.concatenate((self._v[il], v))
+        return normed(attention(q, self._k[il], self._v[il], positions, part.scoring), part.sub_norm)
+
+    def _feed_forward(self, part: FeedForward, xb: Array) -> Array:
+        product = self.runner.product
+        up = product(part.up, xb)  # [n, n_ff]
+        if part.gate is None:
+            hidden = activated(up, part.activation)
+        else:
+            hidden = activated(product(part.gate, xb), part.activation) * up
+        if part.divisor is not None:
+            hidden = hidden / part.divisor
+        return product(part.down, normed(hidden, part.sub_norm))
+
+    def _logits(self, x: Array) -> Array:
+        """float32 [n, n_vocab]"""
+        w = self.runner.weights
+        logits = self.runner.product(w.output, normed(x, w.output_norm))
+        return softcap(logits, w.final_softcap) if w.final_softcap else logits
+
+    def _angles(self, rope: Rope, positions: NDArray[np.int64]) -> tuple[Array, Array]:
+        """cos and sin [n, 1, n_rot / 2] of the rows' angles."""
+        frequencies, magnitude = self.runner.rotations[rope]
+        angle = positions.astype(np.float32)[:, None, None] * frequencies
+        return np.cos(angle) * np.float32(magnitude), np.sin(angle) * np.float32(magnitude)
+
+
+def rows_of(table: TensorView, ids: Sequence[int]) -> Array:
+    """float32 [n, n_embd]: single rows, for the whole table is large."""
+    return np.concatenate([table.dequantize(i, i + 1) for i in ids])
+
+
+def normed(x: Array, norm: Norm | None) -> Array:
+    if norm is None:
+        return x
+    if norm.kind == "rms":
+        return rmsnorm(x, norm.weight, norm.epsilon)
+    return layernorm(x, norm.weight, norm.bias, norm.epsilon)
+
+
+def normed_heads(x: Array, norm: Norm | None, whole: bool) -> Array:
+    """The norm of each head of x [n, h, d], with a weight for all or one for each; or that of the whole row."""
+    if norm is None:
+        return x
+    if whole:
+        return normed(x.reshape(len(x), -1), norm).reshape(x.shape)
+    weight, bias = norm.weight.reshape(-1, x.shape[-1]), norm.bias.reshape(-1, x.shape[-1])
+    return normed(x, Norm(norm.kind, weight, bias, norm.epsilon))
 
 
 def rmsnorm(x: Array, weight: Array, eps: float) -> Array:
@@ -172,35 +207,80 @@ def rmsnorm(x: Array, weight: Array, eps: float) -> Array:
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps)) * weight
 
 
+def layernorm(x: Array, weight: Array, bias: Array, eps: float) -> Array:
+    """(x - mean(x)) / sqrt(variance(x) + eps) * weight + bias (arXiv:1607.06450)."""
+    x = x - np.mean(x, axis=-1, keepdims=True)
+    return rmsnorm(x, weight, eps) + bias
+
+
+def activated(x: Array, activation: str | XIELU) -> Array:
+    match activation:
+        case XIELU():
+            bend = np.float32(activation.alpha_n) * (np.expm1(np.minimum(x, np.float32(activation.epsilon))) - x)
+            return np.where(x > 0, np.float32(activation.alpha_p) * x * x, bend) + np.float32(activation.beta) * x
+        case "gelu":
+            return gelu(x)
+        case "relu2":
+            return np.maximum(x, 0) ** 2
+        case _:
+            return silu(x)
+
+
 def silu(x: Array) -> Array:
     """x * sigmoid(x); with `up` it makes SwiGLU (arXiv:2002.05202)."""
     return x / (1 + np.exp(-np.maximum(x, -80)))  # e^80 is still a float32
 
 
-def rotate(x: Array, cos: Array, sin: Array) -> Array:
-    """RoPE (arXiv:2104.09864) on neighbours: pair i of a head is (x[2i], x[2i + 1]); what lies past n_rot stays.
+def gelu(x: Array) -> Array:
+    """x times the share of a normal distribution below x, in the tanh form (arXiv:1606.08415)."""
+    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
+    return x / 2 * (1 + np.tanh(inner))
 
-    x [n, h, d], cos and sin [n, 1, n_rot / 2] -> [n, h, d]
+
+def softcap(x: Array, cap: float) -> Array:
+    """cap * tanh(x / cap): x where it is small, never beyond the cap."""
+    return np.float32(cap) * np.tanh(x / np.float32(cap))
+
+
+def rotate(x: Array, cos: Array, sin: Array, interleaved: bool = True) -> Array:
+    """RoPE (arXiv:2104.09864): pair i of a head is (x[2i], x[2i + 1]), or (x[i], x[i + n_rot / 2]) if not interleaved.
+
+    What lies past n_rot stays. x [n, h, d], cos and sin [n, 1, n_rot / 2] -> [n, h, d]
     """
-    n_rot = 2 * cos.shape[-1]
-    even, odd = x[..., 0:n_rot:2], x[..., 1:n_rot:2]  # [n, h, n_rot / 2]
+    pairs = cos.shape[-1]
+    first, second = slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)
+    if not interleaved:
+        first, second = slice(0, pairs), slice(pairs, 2 * pairs)
     out = x.copy()
-    out[..., 0:n_rot:2] = even * cos - odd * sin
-    out[..., 1:n_rot:2] = even * sin + odd * cos
+    out[..., first] = x[..., first] * cos - x[..., second] * sin
+    out[..., second] = x[..., first] * sin + x[..., second] * cos
     return out
 
 
-def attention(q: Array, k: Array, v: Array, positions: NDArray[np.int64]) -> Array:
-    """softmax(q k^T / sqrt(d)) v over the past and present; n_head / n_kv neighbouring heads of q share one of k and v.
+def attention(q: Array, k: Array, v: Array, positions: NDArray[np.int64], scoring: Scoring) -> Array:
+    """softmax(scale q k^T) v over the past and present; n_head / n_kv neighbouring heads of q share one of k and v.
 
     q [n, n_head, d], k and v [t, n_kv, d] -> [n, n_head * d]
     """
     n, n_head, d = q.shape
     t, n_kv, _ = k.shape
     q = q.reshape(n, n_kv, n_head // n_kv, d).transpose(1, 2, 0, 3)  # [n_kv, group, n, d]
-    scores = q @ k.transpose(1, 2, 0)[:, None] / np.float32(np.sqrt(d))  # [n_kv, group, n, t]
-    scores[..., np.arange(t) > positions[:, None]] = -np.inf  # no token sees a later one
-    p = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    p /= p.sum(axis=-1, keepdims=True)
+    scores = q @ k.transpose(1, 2, 0)[:, None] * np.float32(scoring.scale)  # [n_kv, group, n, t]
+    distance = positions[:, None] - np.arange(t)  # [n, t]
+    if scoring.softcap:
+        scores = softcap(scores, scoring.softcap)
+    if scoring.slopes is not None:
+        scores = scores - scoring.slopes.reshape(n_kv, -1, 1, 1) * distance.astype(np.float32)
+    hidden = distance < 0  # no token sees a later one
+    if scoring.window > 0:
+        hidden |= distance >= scoring.window
+    elif scoring.window < 0:
+        hidden |= distance > positions[:, None] % -scoring.window
+    scores[..., hidden] = -np.inf
+    sinks = np.full(n_head, -np.inf, np.float32) if scoring.sinks is None else scoring.sinks
+    sink = sinks.reshape(n_kv, -1, 1, 1)
+    top = np.maximum(scores.max(axis=-1, keepdims=True), sink)
+    p = np.exp(scores - top)
+    p /= p.sum(axis=-1, keepdims=True) + np.exp(sink - top)
     out = p @ v.transpose(1, 0, 2)[:, None]  # [n_kv, group, n, d]
     return out.transpose(2, 0, 1, 3).reshape(n, -1)

@@ -23,6 +23,7 @@ from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
 from tinyllm_engine.recurrent_state import RecurrentState
 from tinyllm_engine.team import CANCEL, Team, follow, lead
+from tinyllm_engine.weights import Weights, check_sizes
 
 OUTPUTS = 64  # rows of a pass that can have logits when all of them are wanted
 
@@ -50,7 +51,8 @@ class Runner:
         self.kv_type = kv_type
         self.threads = threads or team_module.default_threads()
         weights = model.weights
-        _check_sizes(model)
+        check_sizes(model.config, model.path)
+        self._check_positions(weights)
         self.vocab_size = weights.output.outputs
         self.cache = KVCache(
             [layer.cached for layer in weights.layers],
@@ -66,6 +68,14 @@ class Runner:
         self.decoder = Decoder(self.team, self.state)
         self._sequences: list[Sequence] = []
         self._clocks: dict[Program, np.ndarray] = {}
+
+    def _check_positions(self, weights: Weights) -> None:
+        """Learned positions end where the model's own context does."""
+        table = weights.position_embd
+        if table is not None and self.context_length > table.rows:
+            raise UnsupportedModelError(
+                f"{self.model.path}: context: the model has {table.rows} positions, asked for {self.context_length}"
+            )
 
     def profile(self, on: bool) -> list[tuple[Program, np.ndarray]]:
         """Starts or stops the clocks; returns what has been measured: int64 [ops, 2] nanoseconds per program."""
@@ -270,16 +280,3 @@ class Sequence:
         del self.tokens[length:]
         self.pages.shrink(length)
         return length
-
-
-def _check_sizes(model: Model) -> None:
-    """Refuses shapes the kernels are not made for."""
-    config = model.config
-    for name, size, unit in (
-        ("attention.key_length", config.key_length, 8),
-        ("attention.value_length", config.value_length, 16),
-        ("embedding_length", config.embedding_length, 32),
-        *(("feed_forward_length", size, 32) for size in set(config.feed_forward_length)),
-    ):
-        if size % unit:
-            raise UnsupportedModelError(f"{model.path}: {name}: expected a multiple of {unit}, found {size}")

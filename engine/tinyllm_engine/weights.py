@@ -13,10 +13,12 @@ A layer lets rows see each other (its mixers: attention, or what stands in its p
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 from tinyllm_engine.config import ModelConfig
+from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.facts import Architecture
 from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.parts.attention import Attention, Projection, read_attention, read_projection
@@ -98,6 +100,29 @@ class Weights:
     output: Linear
     final_softcap: float
     ropes: tuple[Rope, ...]
+
+
+def check_sizes(config: ModelConfig, path: str) -> None:
+    """Refuses shapes the kernels are not made for: rows are read eight numbers at a time."""
+    for name, size in (
+        ("attention.key_length", config.key_length),
+        ("attention.value_length", config.value_length),
+        ("embedding_length", config.embedding_length),
+        *(("feed_forward_length", size) for size in set(config.feed_forward_length)),
+    ):
+        if size % 8:
+            raise UnsupportedModelError(f"{path}: {name}: expected a multiple of 8, found {size}")
+
+
+def matrices(part: Any) -> Iterator[TensorView]:
+    """All that the part multiplies with, or the parts in it."""
+    if isinstance(part, TensorView):
+        yield part
+    elif isinstance(part, list | tuple):
+        for item in part:
+            yield from matrices(item)
+    elif is_dataclass(part):
+        yield from matrices([getattr(part, field.name) for field in fields(part)])
 
 
 def read_weights(tensors: Tensors, facts: Architecture, config: ModelConfig) -> Weights:

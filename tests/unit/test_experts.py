@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from support.recording import TYPES, random_tensor, recording
-from tinyllm_engine.kernels import experts as kernels
+from tinyllm_engine import agreed
 from tinyllm_engine.parts.experts import Routing
 from tinyllm_engine.parts.stack import Stack
 from tinyllm_engine.tensor import TensorView
 
-GATINGS = [kernels.SOFTMAX, kernels.SIGMOID, kernels.SOFTMAX_OF_CHOSEN, kernels.SQRT_SOFTPLUS]
+GATINGS = [agreed.SOFTMAX, agreed.SIGMOID, agreed.SOFTMAX_OF_CHOSEN, agreed.SQRT_SOFTPLUS]
 
 
 def routed(routing, scores, threads=1):
@@ -33,7 +33,7 @@ def test_routes(gating, experts, used):
     for routing in (
         Routing(experts, used, gating, gating),
         Routing(experts, used, gating, gating, bias=bias, normalized=True, scale=2.5),
-        Routing(experts, used, gating, kernels.SOFTMAX_OF_CHOSEN, normalized=True),
+        Routing(experts, used, gating, agreed.SOFTMAX_OF_CHOSEN, normalized=True),
     ):
         scores = random_scores(9, experts)
         expected = routed(routing, scores)
@@ -45,7 +45,7 @@ def test_routes(gating, experts, used):
 @pytest.mark.parametrize(("sections", "used"), [(2, 1), (4, 2), (8, 5)])
 def test_routes_within_the_best_sections(sections, used):
     bias = np.random.default_rng(3).normal(0, 0.3, 32).astype(np.float32)
-    routing = Routing(32, 4, kernels.SIGMOID, kernels.SIGMOID, bias, sections, used, normalized=True)
+    routing = Routing(32, 4, agreed.SIGMOID, agreed.SIGMOID, bias, sections, used, normalized=True)
     chosen, _ = routed(routing, random_scores(20, 32))
     assert all(len(set(row // (32 // sections))) <= used for row in chosen)
 
@@ -61,7 +61,7 @@ def test_of_equal_experts_the_first_are_chosen():
 @pytest.mark.parametrize("sections", [1, 3])
 def test_no_expert_is_chosen_twice_whatever_the_scores(bad, sections):
     """An expert's rows have room for the batch, not for more; and a number that is none must not look like a result."""
-    routing = Routing(6, 5, kernels.SOFTMAX, kernels.SOFTMAX, sections=sections, sections_used=1)
+    routing = Routing(6, 5, agreed.SOFTMAX, agreed.SOFTMAX, sections=sections, sections_used=1)
     scores = random_scores(3, 6)
     scores[0] = bad
     scores[1, 2] = bad
@@ -92,7 +92,7 @@ def through_experts(kinds, x, threads=1, fuse=False, weighted_inputs=False):
             zip(kinds, ((INPUTS, WIDTH), (INPUTS, WIDTH), (WIDTH, INPUTS)), (True, False, True), strict=True)
         )
     )
-    routing = Routing(EXPERTS, USED, kernels.SOFTMAX, kernels.SOFTMAX, normalized=True)
+    routing = Routing(EXPERTS, USED, agreed.SOFTMAX, agreed.SOFTMAX, normalized=True)
     rows = len(x)
     with recording(rows, threads) as r:
         p = r.recorder

@@ -213,9 +213,9 @@ def test_a_cache_type_that_does_not_exist(model):
     ("change", "message"),
     [
         ({"key_length": 60}, "attention.key_length: expected a multiple of 8, found 60"),
-        ({"value_length": 72}, "attention.value_length: expected a multiple of 16, found 72"),
-        ({"embedding_length": 272}, "embedding_length: expected a multiple of 32, found 272"),
-        ({"feed_forward_length": (520,)}, "feed_forward_length: expected a multiple of 32, found 520"),
+        ({"value_length": 60}, "attention.value_length: expected a multiple of 8, found 60"),
+        ({"embedding_length": 260}, "embedding_length: expected a multiple of 8, found 260"),
+        ({"feed_forward_length": (524,)}, "feed_forward_length: expected a multiple of 8, found 524"),
     ],
 )
 def test_shapes_no_kernel_is_made_for(change, message):

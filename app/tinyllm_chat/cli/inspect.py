@@ -81,6 +81,7 @@ def inspect(file: GGUFFile, context_length: int | None, cache_type: str) -> dict
 def _problems(model: Model) -> tuple[list[str], list[str]]:
     """Why a chat with this model cannot be had, and what is to be known of it if it can."""
     from tinyllm_engine.errors import EngineError
+    from tinyllm_engine.weights import check_sizes
 
     if model.other_kind is not None:
         return [f"this is {model.other_kind}"], []
@@ -88,6 +89,7 @@ def _problems(model: Model) -> tuple[list[str], list[str]]:
         lambda: model.config,
         lambda: model.architecture,
         lambda: model.weights,
+        lambda: check_sizes(model.config, model.path),
         lambda: model.tokenizer,
         model.choose_template,
     )
@@ -114,12 +116,14 @@ def _types_without_kernel(model: Model) -> list[str]:
     from tinyllm_engine.errors import UnsupportedModelError
     from tinyllm_engine.kernels import embed, matmul, matvec
     from tinyllm_engine.recorder import kernel_for
+    from tinyllm_engine.weights import matrices
 
+    weights = model.weights
+    taken = [(tensor, (embed,)) for tensor in (weights.token_embd, weights.position_embd) if tensor is not None]
+    multiplied = [(tensor, (matvec, matmul)) for tensor in matrices((weights.layers, weights.output))]
     problems: dict[str, str] = {}
-    for tensor in model.tensors.values():
-        if len(tensor.dims) < 2 or tensor.type.name in problems:
-            continue
-        for module in (embed,) if tensor.name.startswith("token_embd.") else (matvec, matmul):
+    for tensor, modules in (*taken, *multiplied):
+        for module in modules:
             try:
                 kernel_for(module, tensor)
             except UnsupportedModelError as error:

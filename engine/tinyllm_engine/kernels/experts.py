@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from tinyllm_engine.agreed import SIGMOID, SOFTMAX, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS
 from tinyllm_engine.jit import kernel, layout, native, record
 from tinyllm_engine.kernels.partition import first_owned
 from tinyllm_engine.kernels.stacks import GROUP_BYTES
@@ -28,9 +29,6 @@ from tinyllm_engine.simd import (
     store_i64,
     zero_f32x8,
 )
-
-# What becomes of a router's scores, as `expert_gating_func` numbers it.
-SOFTMAX, SIGMOID, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS = 1, 2, 3, 4
 
 MINUS_INFINITY, NOT_A_NUMBER = np.float32(-np.inf), np.float32(np.nan)
 SMALLEST_SUM = np.float32(6.103515625e-5)  # of weights that are divided by their sum: the smallest normal half

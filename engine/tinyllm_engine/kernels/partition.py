@@ -4,9 +4,8 @@ All kernels split the same length in the same way, at multiples of 32 elements. 
 another one needs no barrier between them: each thread reads only what it wrote itself.
 """
 
+from tinyllm_engine.agreed import UNIT
 from tinyllm_engine.jit import inlined
-
-UNIT = 32  # elements: one block of quantized activations
 
 
 @inlined

@@ -6,21 +6,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tinyllm_engine.agreed import SIGMOID, SOFTMAX, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS, UNIT
 from tinyllm_engine.config import MAX_EXPERTS, ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.facts import Architecture
-from tinyllm_engine.kernels import experts as kernels
-from tinyllm_engine.kernels.partition import UNIT
 from tinyllm_engine.mixture import Mixture
 from tinyllm_engine.parts.base import Linear, Tensors
 from tinyllm_engine.parts.feed_forward import FeedForward
 from tinyllm_engine.parts.stack import Stack, read_stacks
 
 GATING = {
-    kernels.SOFTMAX: "softmax",
-    kernels.SIGMOID: "sigmoid",
-    kernels.SOFTMAX_OF_CHOSEN: "softmax of the chosen",
-    kernels.SQRT_SOFTPLUS: "root of softplus",
+    SOFTMAX: "softmax",
+    SIGMOID: "sigmoid",
+    SOFTMAX_OF_CHOSEN: "softmax of the chosen",
+    SQRT_SOFTPLUS: "root of softplus",
 }
 
 
