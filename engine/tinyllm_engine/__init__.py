@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tinyllm_engine.generation import PrefillProgress as PrefillProgress
     from tinyllm_engine.generation import Token as Token
     from tinyllm_engine.generation import generate as generate
+    from tinyllm_engine.grammar import Grammar as Grammar
     from tinyllm_engine.model import Model as Model
     from tinyllm_engine.runner import Runner as Runner
     from tinyllm_engine.runner import Sequence as Sequence
@@ -33,6 +34,7 @@ _HOMES = {
     "Cancel": "cancel",
     "EngineError": "errors",
     "Finished": "generation",
+    "Grammar": "grammar",
     "Model": "model",
     "PrefillProgress": "generation",
     "Runner": "runner",

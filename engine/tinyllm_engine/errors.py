@@ -29,6 +29,10 @@ class SamplingError(EngineError, ValueError):
     """A sampling parameter lies outside its range."""
 
 
+class GrammarError(EngineError, ValueError):
+    """A grammar or JSON schema cannot be read, asks for what is not supported, or for what no token can give."""
+
+
 class NonFiniteLogitsError(EngineError):
     """The model produced NaN or infinity where a score was due."""
 

@@ -21,6 +21,7 @@ from tinyllm_engine.errors import (
     TokenizerError,
     UnsupportedModelError,
 )
+from tinyllm_engine.grammar import Grammar
 from tinyllm_engine.kernels.sample import NativeSampler
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
 
@@ -116,6 +117,7 @@ def generate(
     cancel: Cancel | None = None,
     max_tokens: int | None = None,
     show: Collection[int] = (),
+    grammar: Grammar | str | None = None,
 ) -> Iterator[Event]:
     """Continues a prompt. Yields PrefillProgress*, Token*, and exactly one Finished at the end.
 
@@ -129,6 +131,8 @@ def generate(
         cancelled     cancel was set
 
     `show`: control tokens whose text shall be seen, such as the marks around reasoning.
+    `grammar`: what the answer must look like, in GBNF, or as a Grammar, which keeps from answer to answer what it finds
+    out. Where nothing can follow, the answer ends with `eog`; the model can end it only where it is complete.
 
     The last token of an answer is drawn but not evaluated. A model without a usable tokenizer gives tokens without
     text, and never `eog`. Raises EngineError (SamplingError for a parameter) at once for bad arguments,
@@ -143,7 +147,12 @@ def generate(
     tokenizer = _tokenizer(sequence)
     if stop and tokenizer is None:
         raise SamplingError("stop: the model has no usable tokenizer, so its tokens have no text")
-    sampler = NativeSampler(params, tokenizer, suppressed_tokens(sequence.runner.model))
+    if isinstance(grammar, str):
+        if tokenizer is None:
+            raise SamplingError("grammar: the model has no usable tokenizer, so its tokens have no text")
+        grammar = Grammar(grammar, tokenizer)
+    constraint = grammar.constraint() if grammar is not None else None
+    sampler = NativeSampler(params, tokenizer, suppressed_tokens(sequence.runner.model), constraint)
     text = _Text(tokenizer, stop, show)
     return _Generation(sequence, list(ids), sampler, text, cancel or Cancel(), max_tokens).events()
 
@@ -238,6 +247,8 @@ class _Generation:
                 yield Token(id, text, logprob)
                 if self.text.stopped:
                     return "stop"
+                if self.sampler.constraint is not None and self.sampler.constraint.is_over:
+                    return "eog"
             if self.generated == self.max_tokens:
                 return "length"
             self._stop_if_cancelled()

@@ -136,6 +136,7 @@ class Toy:
             SamplingParams=SamplingParams,
             SharedSampling=SharedSampling,
             Cancel=Cancel,
+            Grammar=lambda text, tokenizer: f"grammar {text}",
             generate=self.generate,
             PrefillProgress=PrefillProgress,
             Token=Token,
@@ -179,12 +180,14 @@ class Toy:
         cancel: Cancel,
         max_tokens: int | None,
         show: Collection[int] = (),
+        grammar: Any = None,
     ) -> Iterator[Any]:
         if isinstance(params, SamplingParams):  # the warm-up
             sequence.tokens[:] = ids
             return
         self.prompts.append(list(ids))
         self.shown = frozenset(show)
+        self.stops, self.grammar = tuple(stop), grammar
         self.params.append(params.params)
         if self.error is not None:
             raise self.error

@@ -122,6 +122,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
         (["--dry-sequence-breaker", "none"], {"dry_sequence_breakers": ()}),
         (["-l", "7+1", "--logit-bias", "9-inf", "--ignore-eos"], {"logit_bias": ("7+1", "9-inf"), "ignore_eos": True}),
         (["--samplers", "top_k;temp", "--mirostat", "2"], {"samplers": ("top_k;temp",), "mirostat": 2}),
+        (["-j", "{}"], {"json_schema": "{}"}),
+        (["-jf", "a.json", "-p", "x"], {"json_schema_file": "a.json", "prompt": "x"}),
+        (["--grammar-file", "a.gbnf"], {"grammar_file": "a.gbnf"}),
         (["./pull"], {"positional": "./pull"}),
     ],
 )
@@ -140,6 +143,7 @@ def test_flags(asked: Callable[..., dict[str, Any]], arguments: list[str], expec
         (["-s", "You are a pirate"], "-sys is the system prompt"),
         (["-t", "template"], "-t is the number of threads"),
         (["--samplers", "top_q"], "found 'top_q'"),
+        (["--grammar", "x", "-j", "{}"], "two grammars"),
         (["--mirostat", "3"], "expected a whole number from 0 to 2"),
         (["-n", "x"], "-n is the most tokens"),
         (["-r", "some-chat"], "--resume ID"),

@@ -12,6 +12,7 @@ from tinyllm_engine.errors import (
     CancelledError,
     ContextFullError,
     EngineError,
+    GrammarError,
     NonFiniteLogitsError,
     SamplingError,
     UnsupportedModelError,
@@ -113,6 +114,35 @@ def test_tokens_that_the_file_suppresses_are_never_drawn():
     script = Script([7])
     script.runner.model.metadata = {"tokenizer.ggml.suppress_tokens": "seven"}
     assert tokens_of(run(script)) == [7]
+
+
+class Spelling(Tokenizer):
+    """Has what a grammar asks of a tokenizer."""
+
+    @property
+    def vocab_size(self):
+        return len(self.pieces)
+
+    def piece(self, id):
+        return self.pieces[id]
+
+    def encode(self, text, **options):
+        return [0, 0]
+
+
+def test_a_grammar_decides_and_ends_the_answer():
+    spelling = Spelling(["", "no", "yes", "y", *[""] * 96])
+    script = Script([1, 2, 3], spelling)
+    events = run(script, grammar='root ::= "y" "yes"')
+    assert tokens_of(events) == [3, 2]
+    assert text_of(events) == "yyes"
+    assert events[-1].reason == "eog"
+    assert script.tokens == [*PROMPT, 3]  # what can only be followed by the end is not evaluated
+
+
+def test_a_grammar_that_cannot_be_read_is_refused_at_once():
+    with pytest.raises(GrammarError, match="line 1, column 10"):
+        generate(Script([1], Spelling([""] * 100)), PROMPT, GREEDY, grammar="root ::= b")
 
 
 def test_max_tokens_ends_without_evaluating_the_last_one():

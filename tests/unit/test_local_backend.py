@@ -524,3 +524,13 @@ def test_a_file_without_a_template_says_so(toy: Toy, backend: LocalBackend, file
     assert any("no chat template" in note for note in info.notes)
     ask(backend, user("Once"))
     assert toy.prompts == [list(b"Once")]
+
+
+def test_stop_texts_and_the_grammar_reach_the_engine(toy: Toy, file: Path) -> None:
+    backend = LocalBackend(ModelOptions(grammar="root ::= x"), load=toy.api, free=lambda: None)
+    try:
+        opened(backend, file)
+        ask(backend, stop=["END"])
+        assert (toy.stops, toy.grammar) == (("END",), "grammar root ::= x")
+    finally:
+        backend.close()

@@ -98,6 +98,7 @@ class Answer:
             cancel=self._cancel,
             max_tokens=self._max_tokens,
             show=prompts.shown_ids,
+            grammar=opened.grammar,
         ):
             if isinstance(event, engine.Token):
                 writer.token(event.id, event.text)

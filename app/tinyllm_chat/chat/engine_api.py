@@ -16,6 +16,7 @@ class EngineApi:
     SamplingParams: Any
     SharedSampling: Any
     Cancel: Any
+    Grammar: Any
     generate: Callable[..., Any]
     PrefillProgress: type[Any]
     Token: type[Any]
@@ -33,6 +34,7 @@ def load_engine() -> EngineApi:
         SamplingParams=engine.SamplingParams,
         SharedSampling=engine.SharedSampling,
         Cancel=engine.Cancel,
+        Grammar=engine.Grammar,
         generate=engine.generate,
         PrefillProgress=generation.PrefillProgress,
         Token=generation.Token,

@@ -48,6 +48,7 @@ class ModelOptions:
     cache_type: str = "f16"
     threads: int = 0  # 0: the engine's choice
     chat_template: str = ""  # a name or a file; "": the model's own; "none": completion mode
+    grammar: str = ""  # GBNF that every answer must obey; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,7 @@ class OpenModel:
     sequence: Any
     template: Any
     info: ModelInfo
+    grammar: Any = None  # the engine's; None: answers are free
 
     def close(self) -> None:
         self.runner.close()
@@ -84,6 +86,7 @@ def open_model(
     # Before the costly part: a model whose text cannot be made into tokens is of no use to a chat.
     tokenizer = model.tokenizer
     notes += [*context_notes, *getattr(tokenizer, "notes", ())]
+    grammar = engine.Grammar(options.grammar, tokenizer) if options.grammar else None
     choice = model.choose_template(os.path.expanduser(options.chat_template))
     template = choice.template
     notes += [f"{note} (--chat-template names another)" for note in choice.notes]
@@ -116,7 +119,7 @@ def open_model(
             notes=tuple(notes + sampling_notes),
             sampling=sampling,
         )
-        return OpenModel(model, runner, sequence, template, info)
+        return OpenModel(model, runner, sequence, template, info, grammar)
     except BaseException:
         runner.close()
         raise

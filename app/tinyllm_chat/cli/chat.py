@@ -35,6 +35,10 @@ def run(
     continue_last: bool,
     resume: str | None,
     paths: bool,
+    grammar: str | None = None,
+    grammar_file: str | None = None,
+    json_schema: str | None = None,
+    json_schema_file: str | None = None,
     **settings: Any,
 ) -> None:
     """Does what the command line asks for. `settings`: those that were typed; the others are None."""
@@ -48,6 +52,7 @@ def run(
         raise UsageFailure(f"two models: {positional} and -m {model}")
     if continue_last and resume is not None:
         raise UsageFailure("--continue and --resume name two chats")
+    wanted = _grammar(grammar, grammar_file, json_schema, json_schema_file)
     text = _prompt_text(prompt, file)
     if raw and (text is None or continue_last or resume is not None):
         raise UsageFailure("--raw needs a prompt, and no earlier chat")
@@ -58,7 +63,7 @@ def run(
     file_path = _model_file(positional or model, loaded, places, needed=text is not None)
     store = TranscriptStore(places.transcripts, places.exports)
     chat = _chat_id(store, continue_last, resume)
-    session = _session(loaded.settings, store if text is None or chat else None, raw=raw)
+    session = _session(loaded.settings, store if text is None or chat else None, raw=raw, grammar=wanted)
     try:
         if chat is not None:
             session.open_chat(chat)
@@ -104,6 +109,20 @@ def _prompt_text(prompt: str | None, file: str | None) -> str | None:
     return text
 
 
+def _grammar(grammar: str | None, grammar_file: str | None, schema: str | None, schema_file: str | None) -> str:
+    """What answers must look like, in GBNF; empty: nothing is said. What is wrong with it is said at once."""
+    given = [each for each in (grammar, grammar_file, schema, schema_file) if each is not None]
+    if not given:
+        return ""
+    if len(given) > 1:
+        raise UsageFailure("two grammars: give one of --grammar, --grammar-file, -j and -jf")
+    from tinyllm_engine.grammar import json_schema_to_gbnf
+
+    if schema is None and schema_file is None:
+        return grammar if grammar is not None else read_text(given[0])
+    return json_schema_to_gbnf(schema if schema is not None else read_text(given[0]))
+
+
 def _read_prompt(file: str) -> str:
     return read_text(file).removesuffix("\n")
 
@@ -135,12 +154,13 @@ def _chat_id(store: TranscriptStore, continue_last: bool, resume: str | None) ->
     return latest
 
 
-def _session(settings: Settings, store: TranscriptStore | None, *, raw: bool) -> Session:
+def _session(settings: Settings, store: TranscriptStore | None, *, raw: bool, grammar: str) -> Session:
     options = ModelOptions(
         context_length=settings.value("context_length"),
         cache_type=settings.value("cache_type"),
         threads=settings.value("threads"),
         chat_template="none" if raw else settings.value("chat_template"),
+        grammar=grammar,
     )
     return Session(LocalBackend(options), store, settings)
 

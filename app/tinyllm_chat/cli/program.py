@@ -107,6 +107,10 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 @texts("-l", "--logit-bias", "logit_bias", metavar="ID+X", help="Adds X to a token's logit; ID-inf: never.")
 @setting("--ignore-eos", "ignore_eos", is_flag=True, flag_value=True, help="Does not let the model end its answer.")
 @texts("--reverse-prompt", "--stop", "stop", metavar="TEXT", help="Ends the answer where TEXT appears.")
+@click.option("--grammar", metavar="GBNF", help="What answers must look like, in llama.cpp's notation.")
+@click.option("--grammar-file", metavar="FILE", help="The same from a file.")
+@click.option("-j", "--json-schema", metavar="JSON", help="Answers are JSON that obeys this schema; {}: any JSON.")
+@click.option("-jf", "--json-schema-file", metavar="FILE", help="The same from a file.")
 @setting("-s", "--seed", "seed", type=int, metavar="N", help="Seed of the random numbers; -1: a new one each time.")
 @setting(
     "--chat-template",

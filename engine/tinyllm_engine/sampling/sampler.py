@@ -32,6 +32,10 @@ class Constraint(Protocol):
     def accept(self, id: int) -> None:
         """Moves on behind an allowed token."""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no token can come next but one that ends the text."""
+
 
 def fresh_seed() -> int:
     """A seed of 32 random bits: short enough to be read off a screen and typed again."""
