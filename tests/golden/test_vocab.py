@@ -3,7 +3,7 @@
 from functools import cache
 
 import pytest
-from support.vocabularies import shared_golden, without_golden
+from support.vocabularies import recorded_texts, shared_golden, without_golden
 from tinyllm_engine.chat_template import ChatTemplate
 from tinyllm_engine.gguf import open_gguf
 from tinyllm_engine.tokenizer import Tokenizer, TokenType
@@ -43,11 +43,9 @@ def special_texts(name):
 
 def recorded(name):
     """(text, ids) of every text in the file."""
-    path = FOLDER / f"ggml-vocab-{name}.gguf"
-    texts = path.with_name(path.name + ".inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")[:TEXTS]
-    lines = path.with_name(path.name + ".out").read_text().splitlines()
-    assert len(texts) == len(lines) == TEXTS
-    return [(text, [int(id) for id in line.split()]) for text, line in zip(texts, lines, strict=True)]
+    texts = recorded_texts(FOLDER / f"ggml-vocab-{name}.gguf")
+    assert len(texts) == TEXTS
+    return texts
 
 
 @pytest.mark.parametrize("name", NAMES)

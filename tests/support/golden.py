@@ -59,6 +59,12 @@ def at_once(sequence: Any, tokens: list[int]) -> NDArray[np.float32]:
     return sequence.forward(tokens, all_logits=True)
 
 
+def recorded_logits(collection: str, name: str) -> NDArray[np.float32]:
+    """llama.cpp's answer to a toy model: [tokens, vocabulary]."""
+    with np.load(GOLDEN / collection / "logits.npz") as recorded:
+        return recorded[name]
+
+
 FEEDS = (one_by_one, in_batches_of_7, at_once)  # logits [tokens, vocabulary], the same however tokens are fed
 
 

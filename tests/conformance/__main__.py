@@ -1,0 +1,36 @@
+"""The command line of the tables."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.conformance import architectures, texts, types
+from tests.conformance.table import Table
+
+TABLES = {"types": types.table, "architectures": architectures.table, "texts": texts.table}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.conformance",
+        description="The engine against recorded answers. Exit code 0: all rows pass; 1: some do not, or there are none.",
+    )
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(TABLES)}; all if none is named")
+    parser.add_argument("-k", dest="part", default="", metavar="TEXT", help="only rows with this in their name")
+    arguments = parser.parse_args()
+    unknown = set(arguments.tables) - TABLES.keys()
+    if unknown:
+        parser.error(f"there is no table {sorted(unknown)[0]!r}: expected some of {', '.join(TABLES)}")
+    failed = rows = 0
+    for name in arguments.tables or TABLES:
+        table: Table = TABLES[name](arguments.part)
+        table.print()
+        failed += table.failed
+        rows += len(table.rows)
+    print(f"{rows - failed} of {rows} rows pass")
+    return 1 if failed or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""One-layer models whose matrices are all of one type: how far an answer is from the exact one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from support.engines import running
+from support.golden import GOLDEN, nmse, toy_tokens
+
+QUANTS = GOLDEN / "quants"
+TOKENS = toy_tokens(32)
+BATCHES = (1, 32)
+SLACK = 1.1  # of llama.cpp's own distance from the exact answer
+FLOAT32 = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """NMSE from the logits of the weights as float32; ours is the worst of `BATCHES`."""
+
+    ours: float
+    llamacpp: float
+
+    @property
+    def limit(self) -> float:
+        return max(FLOAT32, SLACK * self.llamacpp)
+
+
+def type_names() -> list[str]:
+    return sorted(path.stem for path in QUANTS.glob("*.gguf"))
+
+
+def type_logits(engine: str, name: str, batch: int = 32) -> NDArray[np.float32]:
+    """[tokens, vocabulary]"""
+    with running(engine, QUANTS / f"{name}.gguf") as runner:
+        sequence = runner.sequence()
+        parts = [sequence.forward(TOKENS[at : at + batch], all_logits=True) for at in range(0, len(TOKENS), batch)]
+    return np.concatenate(parts)
+
+
+def measure_type(name: str) -> Measured:
+    """Where there is no recorded exact answer, the reference in NumPy gives it."""
+    with np.load(QUANTS / "exact.npz") as recorded:
+        exact = recorded.get(name)
+    if exact is None:
+        exact = type_logits("reference", name)
+    with np.load(QUANTS / "llamacpp.npz") as recorded:
+        llamacpp = nmse(recorded[name], exact)
+    return Measured(max(nmse(type_logits("native", name, batch), exact) for batch in BATCHES), llamacpp)
