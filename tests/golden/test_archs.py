@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.engines import ENGINES, running
-from support.golden import FEEDS, GOLDEN, nmse, toy_specs, toy_tokens, write_toy_model
+from support.golden import FEEDS, nmse, recorded_logits, toy_specs, toy_tokens, write_toy_model
 from tinyllm_engine.architectures import architecture_of
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
@@ -32,11 +32,6 @@ def test_every_recorded_model_is_run_or_known_to_be_missing():
     assert set(toy_specs()) - set(NAMES) == MISSING
 
 
-@pytest.fixture(scope="module")
-def recorded():
-    return np.load(GOLDEN / "archs" / "logits.npz")
-
-
 # ... that the reference has no text for: experts, and layers that remember
 NATIVE_ONLY = {name for name in NAMES if name.endswith("-moe")} - {"ernie4_5-moe"}
 NATIVE_ONLY |= {"falcon-h1-dense", "granitehybrid-dense", "lfm2-dense", "mamba2-dense"}
@@ -51,16 +46,16 @@ def case(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("feed", FEEDS)
-def test_logits(case, feed, recorded):
+def test_logits(case, feed):
     name, runner = case
     sequence = runner.sequence()
     sequence.truncate(0)
-    assert nmse(feed(sequence, TOKENS), recorded[name]) <= 1e-6
+    assert nmse(feed(sequence, TOKENS), recorded_logits("archs", name)) <= 1e-6
 
 
 @pytest.mark.parametrize("name", toy_specs("more"))
 def test_logits_of_other_shapes(name, tmp_path):
-    expected = np.load(GOLDEN / "more" / "logits.npz")[name]
+    expected = recorded_logits("more", name)
     with running("native", write_toy_model(tmp_path, name, "more")) as runner:
         sequence = runner.sequence()
         for feed in FEEDS:

@@ -3,19 +3,15 @@
 import gguf as gguf_package
 import numpy as np
 import pytest
-from support.engines import running
 from support.gguf_files import Tensor, build
-from support.golden import GOLDEN, nmse, toy_tokens
+from support.golden import nmse
+from support.measured_types import BATCHES, FLOAT32, QUANTS, SLACK, logits, measured, type_names
 from tinyllm_engine.model import Model
 from tinyllm_engine.quants import QUANT_TYPES
 from tinyllm_engine.quants.lookup4 import FP4_VALUES, UE4M3_HALVES
 
 pytestmark = pytest.mark.golden
-QUANTS = GOLDEN / "quants"
-NAMES = sorted(path.stem for path in QUANTS.glob("*.gguf"))
-TOKENS = toy_tokens(32)
-SLACK = 1.1  # of llama.cpp's own distance from the exact answer
-FLOAT32 = 1e-6
+NAMES = type_names()
 ACTIVATIONS = 5e-4  # what 8 bits for them cost at most: llama.cpp's distance where there is no exact answer
 IDS = {kind.name: kind.id for kind in QUANT_TYPES.values()}
 
@@ -28,13 +24,6 @@ def exact():
 @pytest.fixture(scope="module")
 def llamacpp():
     return np.load(QUANTS / "llamacpp.npz")
-
-
-def logits(engine, path, batch=32):
-    with running(engine, path) as runner:
-        sequence = runner.sequence()
-        parts = [sequence.forward(TOKENS[at : at + batch], all_logits=True) for at in range(0, len(TOKENS), batch)]
-    return np.concatenate(parts)
 
 
 def test_there_is_a_model_of_every_type():
@@ -51,12 +40,11 @@ def test_reference_is_exact(name, exact, llamacpp):
         assert nmse(llamacpp[name], found) <= ACTIVATIONS
 
 
-@pytest.mark.parametrize("batch", [1, 32])
+@pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.parametrize("name", NAMES)
-def test_native_is_no_farther_from_exact_than_llamacpp(name, batch, exact, llamacpp):
-    path = QUANTS / f"{name}.gguf"
-    truth = exact[name] if name in exact else logits("reference", path)
-    assert nmse(logits("native", path, batch), truth) <= max(FLOAT32, SLACK * nmse(llamacpp[name], truth))
+def test_native_is_no_farther_from_exact_than_llamacpp(name, batch):
+    found = measured(name, batch)
+    assert found.ours <= found.limit
 
 
 # --- models made here -------------------------------------------------------------------------------------------------

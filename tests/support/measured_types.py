@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ FLOAT32 = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """NMSE from the logits of the weights as float32; ours is the worst of `BATCHES`."""
+    """NMSE from the logits of the weights as float32."""
 
     ours: float
     llamacpp: float
@@ -33,20 +34,24 @@ def type_names() -> list[str]:
     return sorted(path.stem for path in QUANTS.glob("*.gguf"))
 
 
-def type_logits(engine: str, name: str, batch: int = 32) -> NDArray[np.float32]:
+def logits(engine: str, path: Path, batch: int = 32) -> NDArray[np.float32]:
     """[tokens, vocabulary]"""
-    with running(engine, QUANTS / f"{name}.gguf") as runner:
+    with running(engine, path) as runner:
         sequence = runner.sequence()
         parts = [sequence.forward(TOKENS[at : at + batch], all_logits=True) for at in range(0, len(TOKENS), batch)]
     return np.concatenate(parts)
 
 
-def measure_type(name: str) -> Measured:
-    """Where there is no recorded exact answer, the reference in NumPy gives it."""
+def exact_logits(name: str) -> NDArray[np.float32]:
+    """The recorded ones, or, for the types that have none, those of the reference in NumPy."""
     with np.load(QUANTS / "exact.npz") as recorded:
-        exact = recorded.get(name)
-    if exact is None:
-        exact = type_logits("reference", name)
+        if name in recorded:
+            return recorded[name]
+    return logits("reference", QUANTS / f"{name}.gguf")
+
+
+def measured(name: str, batch: int) -> Measured:
+    exact = exact_logits(name)
     with np.load(QUANTS / "llamacpp.npz") as recorded:
         llamacpp = nmse(recorded[name], exact)
-    return Measured(max(nmse(type_logits("native", name, batch), exact) for batch in BATCHES), llamacpp)
+    return Measured(nmse(logits("native", QUANTS / f"{name}.gguf", batch), exact), llamacpp)
