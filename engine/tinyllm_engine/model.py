@@ -108,7 +108,7 @@ class Model:
     @cached_property
     def weights(self) -> Weights:
         """The weights by role, every shape checked. ModelError names tensor, expected and found shape."""
-        if not self.tensors:
+        if not self.tensors and "tokenizer.ggml.tokens" in self.metadata:
             raise UnsupportedModelError(f"{self.path}: this is a vocabulary without weights")
         facts = self.architecture  # an unknown one is refused before its tensors are missed
         return read_weights(Tensors(self.tensors, self.path, facts.unused), facts, self.config)
