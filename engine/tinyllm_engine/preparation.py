@@ -27,7 +27,7 @@ SLOWEST_FIRST = ("attend_", "matmul_", "sample", "matvec_")
 
 def prepare(wanted: Sequence[Compiled], progress: Progress | None = None) -> None:
     """Makes all of them callable; progress(stage, done, total) counts them."""
-    report = progress or (lambda stage, done, total: None)
+    report = progress or unreported
     wanted = [item for item in dict.fromkeys(wanted) if not item.is_prepared]
     missing = compile_missing(wanted, report)
     for done, item in enumerate(wanted):
@@ -37,11 +37,15 @@ def prepare(wanted: Sequence[Compiled], progress: Progress | None = None) -> Non
     report(STAGE, len(wanted), len(wanted))
 
 
-def compile_missing(wanted: Sequence[Compiled], progress: Progress | None = None) -> list[Compiled]:
+def unreported(stage: str, done: int, total: int) -> None:
+    """Progress that nobody asked for."""
+
+
+def compile_missing(wanted: Sequence[Compiled], report: Progress = unreported) -> list[Compiled]:
     """Has children fill the cache where that is worth it; returns what was missing from it before."""
     missing = [item for item in wanted if not item.is_cached]
     if len(missing) >= WORTH_CHILDREN and jit.CACHE_FOLDER is not None:
-        _compile_in_children(missing, len(wanted), progress or (lambda stage, done, total: None))
+        _compile_in_children(missing, len(wanted), report)
     return missing
 
 
