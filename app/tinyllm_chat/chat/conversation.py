@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -33,6 +34,14 @@ class SamplingSpan:
     values: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A text file that goes with a message, as it was read when the message was sent."""
+
+    name: str  # as the user wrote it
+    text: str
+
+
 @dataclass(slots=True)
 class Message:
     """One message. Answers grow while they are written; everything else stays as it was made."""
@@ -49,10 +58,16 @@ class Message:
     state: MessageState = MessageState.COMPLETE
     stats: AnswerStats | None = None
     sampling_spans: list[SamplingSpan] = field(default_factory=list)
-    reason: str | None = None  # why an answer ended: eog, stop, length, context_full, cancelled
+    reason: str | None = None  # why an answer ended: eog, stop, length, context_full, cancelled; edited: by the user
     error: str | None = None  # one line, for a failed answer
     model: str | None = None  # name of the model that wrote an answer
     created: float = field(default_factory=time.time)  # seconds since 1970
+    attachments: tuple[Attachment, ...] = ()  # of a user message
+
+    @property
+    def whole_text(self) -> str:
+        """What the model reads: the attached files, each under its name, then what was written."""
+        return with_attachments(self.content, self.attachments)
 
     def extend(
         self,
@@ -93,11 +108,19 @@ class Message:
         return PromptMessage(
             self.id,
             self.role,
-            self.content,
+            self.whole_text,
             ids=tuple(self.ids) if reusable else None,
             fingerprint=self.fingerprint if reusable else None,
             reasoning=self.reasoning,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A message that was taken out of the tree, with everything below it, and where it stood."""
+
+    messages: tuple[Message, ...]  # the message itself first
+    index: int  # among its siblings
 
 
 class Conversation:
@@ -106,6 +129,8 @@ class Conversation:
     def __init__(self) -> None:
         self.system: Message | None = None
         self.head: str | None = None  # id of the visible leaf
+        self.name: str | None = None  # the title that the user gave
+        self.pinned = False
         self._messages: dict[str, Message] = {}
         self._children: dict[str | None, list[str]] = {None: []}
 
@@ -141,13 +166,18 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        """One line, from the first user message."""
-        first = next((message for message in self if message.role == "user"), None)
+        """One line: the name that was given, else from the first user message."""
+        if self.name is not None:
+            return self.name
+        roots = (self._messages[message_id] for message_id in self._children[None])
+        first = next((message for message in roots if message.role == "user"), None)
         return title_of(first.content) if first is not None else UNTITLED
 
-    def new_message(self, role: str, content: str, parent: str | None) -> Message:
+    def new_message(
+        self, role: str, content: str, parent: str | None, attachments: Sequence[Attachment] = ()
+    ) -> Message:
         """Makes a message, adds it below `parent` and makes it the visible leaf."""
-        message = Message(secrets.token_hex(6), parent, role, content)
+        message = Message(secrets.token_hex(6), parent, role, content, attachments=tuple(attachments))
         self.add(message)
         self.head = message.id
         return message
@@ -170,6 +200,44 @@ class Conversation:
         """Ids of the alternatives at this place, oldest first, `message_id` itself among them."""
         return list(self._children[self._messages[message_id].parent])
 
+    def children(self, message_id: str | None) -> list[str]:
+        """Ids of what follows `message_id` in any branch, oldest first; None: what a chat begins with."""
+        return list(self._children.get(message_id, ()))
+
+    def remove(self, message_id: str) -> Removed:
+        """Takes a message and all below it out of the tree. If it was visible, what stands beside or above is."""
+        message = self._messages[message_id]
+        visible = self.head is not None and message_id in self._ancestors(self.head)
+        beside = self._children[message.parent]
+        index = beside.index(message_id)
+        below = [message]
+        for member in below:  # which grows
+            below += [self._messages[child] for child in self._children.pop(member.id, ())]
+        for member in below:
+            del self._messages[member.id]
+        del beside[index]
+        if visible:
+            self.head = message.parent
+            if beside:
+                self.select(beside[max(0, index - 1)])
+        return Removed(tuple(below), index)
+
+    def restore(self, removed: Removed) -> None:
+        """Puts back what `remove` took, where it stood. What is visible stays."""
+        root = removed.messages[0]
+        for message in removed.messages:
+            self.add(message)
+        beside = self._children[root.parent]
+        beside.remove(root.id)
+        beside.insert(removed.index, root.id)
+
+    def _ancestors(self, message_id: str) -> Iterator[str]:
+        """The message itself and all above it."""
+        current: str | None = message_id
+        while current is not None:
+            yield current
+            current = self._messages[current].parent
+
     def select(self, message_id: str) -> None:
         """Makes `message_id` visible, and below it the newest messages down to a leaf."""
         if message_id not in self._messages:
@@ -177,6 +245,17 @@ class Conversation:
         while children := self._children.get(message_id):
             message_id = children[-1]
         self.head = message_id
+
+
+def with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
+    """Files before the text, each fenced by more backquotes than it holds anywhere."""
+    parts = []
+    for attachment in attachments:
+        longest = max(map(len, re.findall("`+", attachment.text)), default=0)
+        fence = "`" * max(3, longest + 1)
+        end = "" if attachment.text.endswith("\n") else "\n"
+        parts.append(f"{attachment.name}:\n{fence}\n{attachment.text}{end}{fence}")
+    return "\n\n".join([*parts, text])
 
 
 def title_of(text: str) -> str:

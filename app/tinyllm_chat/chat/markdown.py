@@ -13,6 +13,7 @@ _ENDINGS = {
     "length": "stopped at the token limit",
     "context_full": "stopped: the context is full",
     "cancelled": "stopped",
+    "edited": "edited",
 }
 
 
@@ -22,8 +23,8 @@ def to_markdown(conversation: Conversation) -> str:
     parts = [f"# {_clean(conversation.title)}"]
     for message in path:
         parts.append(f"## {_speaker(message)}")
-        if message.content.strip():
-            parts.append(_clean(message.content).strip("\n"))
+        if message.whole_text.strip():
+            parts.append(_clean(message.whole_text).strip("\n"))
         if ending := _ending(message):
             parts.append(f"*({_clean(ending)})*")
     return "\n\n".join(parts) + "\n"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat import settings as settings_module
 from tinyllm_chat.chat.backend import Backend
-from tinyllm_chat.chat.conversation import Conversation, Message, title_of
+from tinyllm_chat.chat.conversation import Attachment, Conversation, Message, title_of
 from tinyllm_chat.chat.errors import SessionError, SettingsError, TranscriptError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
@@ -29,6 +29,7 @@ from tinyllm_chat.chat.events import (
 from tinyllm_chat.chat.files import write_atomically
 from tinyllm_chat.chat.markdown import file_stem, to_markdown
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings
+from tinyllm_chat.chat.steps import Step, Steps
 from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
 
 THINK = {"auto": None, "on": True, "off": False}
@@ -41,6 +42,14 @@ class SamplingValue:
 
     value: Any
     origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A user message that waits for the model or for the running answer."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,6 @@ class Session:
         self.conversation = Conversation()
         self.model: ModelInfo | None = None
         self.cache: CacheState | None = None
-        self.queued: list[str] = []  # user texts that wait for the model or for the running answer
         self.seed: int | None = None  # used by the latest answer
         self.loading: ModelLoading | None = None  # the stage while a model is being opened
         self._backend = backend
@@ -73,6 +81,8 @@ class Session:
         self._transcript: Transcript | None = None
         self._writing: _Writing | None = None
         self._own_events: list[Event] = []
+        self._queue: list[Waiting] = []
+        self._steps = Steps(self._record)
         self._apply_default_system_prompt()
 
     # What is seen
@@ -80,6 +90,11 @@ class Session:
     @property
     def title(self) -> str:
         return self.conversation.title
+
+    @property
+    def queued(self) -> list[str]:
+        """User texts that wait for the model or for the running answer."""
+        return [waiting.text for waiting in self._queue]
 
     @property
     def transcript_path(self) -> Path | None:
@@ -120,38 +135,62 @@ class Session:
 
     # Conversation
 
-    def send(self, text: str) -> None:
+    def send(self, text: str, attachments: Sequence[Attachment] = ()) -> None:
         """Appends a user message and starts the answer, or queues the text while that is not possible."""
         if not text.strip():
             return
+        waiting = Waiting(text, tuple(attachments))
         if self.busy or self.model is None:
-            self.queued.append(text)
+            self._queue.append(waiting)
             return
-        self._send_below(self.conversation.head, text)
+        self._send_below(self.conversation.head, waiting)
 
-    def resend(self, message_id: str, text: str) -> None:
+    def resend(self, message_id: str, text: str, attachments: Sequence[Attachment] = ()) -> None:
         """Puts another user message beside `message_id` and answers that. Raises SessionError."""
         self._require_idle()
         message = self._message(message_id)
         if message.role != "user":
             raise SessionError("only your own messages can be edited")
-        self._send_below(message.parent, text)
+        self._send_below(message.parent, Waiting(text, tuple(attachments)), "the edit")
+
+    def edit_answer(self, message_id: str, text: str) -> None:
+        """Puts another answer beside `message_id` that says `text`. Raises SessionError."""
+        self._require_idle(model=False)
+        message = self._message(message_id)
+        if message.role != "assistant":
+            raise SessionError("only answers can be rewritten")
+        self._own_file(self.title)
+        before = self.conversation.head
+        edited = self.conversation.new_message("assistant", "", message.parent)
+        edited.model = message.model
+        edited.extend(text, ())  # without token ids: the model did not write this
+        edited.finish("edited", None)
+        self._record(lambda transcript: transcript.whole_message(edited))
+        self._changed(Step("the edit", before, added=edited.id, text=text))
+
+    def take_back(self, index: int = -1) -> str:
+        """Removes a text from those that wait, by default the last, and returns it. Raises SessionError."""
+        if not -len(self._queue) <= index < len(self._queue):
+            raise SessionError("no message waits")
+        return self._queue.pop(index).text
 
     def stop(self) -> list[str]:
         """Stops the running answer; its text stays. Returns the queued texts, which are no longer queued."""
-        waiting, self.queued = self.queued, []
+        waiting, self._queue = self.queued, []
         if self.busy:
             self._backend.cancel()
         return waiting
 
-    def regenerate(self) -> None:
-        """Answers the last user message once more, beside the present answer. Raises SessionError."""
+    def regenerate(self, message_id: str | None = None) -> None:
+        """Answers once more, beside an answer or below a user message; None: the last one. Raises SessionError."""
         self._require_idle()
-        leaf = self.conversation.leaf
-        if leaf is None:
+        message = self.conversation.leaf if message_id is None else self._message(message_id)
+        if message is None:
             raise SessionError("there is nothing to answer again yet")
         self._own_file(self.title)
-        self._answer_below(leaf.parent if leaf.role == "assistant" else leaf.id)
+        before = self.conversation.head
+        answer = self._answer_below(message.parent if message.role == "assistant" else message.id)
+        self._steps.take(Step("the new answer", before, added=answer.id))
 
     def continue_answer(self) -> None:
         """Writes on where the last answer ends. Raises SessionError."""
@@ -170,10 +209,50 @@ class Session:
         self._require_idle(model=False)
         self._message(message_id)
         siblings = self.conversation.siblings(message_id)
-        target = siblings[(siblings.index(message_id) + step) % len(siblings)]
-        self.conversation.select(target)
-        self._record_head()
+        self.select(siblings[(siblings.index(message_id) + step) % len(siblings)])
+
+    def select(self, message_id: str) -> None:
+        """Shows the branch that a message stands in. Raises SessionError."""
+        self._require_idle(model=False)
+        if any(message.id == message_id for message in self.conversation.path()):
+            return
+        before = self.conversation.head
+        self.conversation.select(self._message(message_id).id)
+        self._steps.take(Step("the other branch", before))
+        if not self.read_only:
+            self._record_head()
         self._own_events.append(PathChanged())
+
+    def delete(self, message_id: str) -> int:
+        """Takes a message and all below it out of the chat; returns how many. Raises SessionError."""
+        self._require_idle(model=False)
+        self._message(message_id)
+        self._own_file(self.title)
+        step = Step("the deletion", self.conversation.head)
+        self._steps.remove(self.conversation, step, message_id)
+        self._changed(step)
+        assert step.removed is not None
+        return len(step.removed.messages)
+
+    def undo(self) -> Step:
+        """Takes back the last thing that was sent, edited, deleted or switched to. Raises SessionError."""
+        self._require_idle(model=False)
+        return self._again(self._steps.undo)
+
+    def redo(self) -> Step:
+        """Does again what was undone last. Raises SessionError."""
+        self._require_idle(model=False)
+        return self._again(self._steps.redo)
+
+    def rename(self, title: str) -> None:
+        """Gives the chat a title; empty: its first message is the title again."""
+        self.conversation.name = title_of(title) if title.strip() else None
+        self._record_own(lambda transcript: transcript.title(self.conversation.name))
+
+    def pin(self, pinned: bool) -> None:
+        """Marks the chat as one to keep at hand, or not."""
+        self.conversation.pinned = pinned
+        self._record_own(lambda transcript: transcript.pin(pinned))
 
     def set_system_prompt(self, text: str) -> None:
         """Sets what the model is told before the conversation, from the next answer on. Empty: nothing."""
@@ -248,8 +327,8 @@ class Session:
         """Applies what the backend reported to conversation and transcript; returns it for display."""
         shown = self._take_own_events()
         shown.extend(event for event in self._backend.drain() if self._apply(event))
-        if self.queued and not self.busy and self.model is not None:
-            self._send_below(self.conversation.head, self.queued.pop(0))
+        if self._queue and not self.busy and self.model is not None:
+            self._send_below(self.conversation.head, self._queue.pop(0))
         shown.extend(self._take_own_events())
         return shown
 
@@ -269,13 +348,15 @@ class Session:
         events, self._own_events = self._own_events, []
         return events
 
-    def _send_below(self, parent: str | None, text: str) -> None:
-        self._own_file(title_of(text))
-        message = self.conversation.new_message("user", text, parent)
+    def _send_below(self, parent: str | None, said: Waiting, what: str = "the message") -> None:
+        self._own_file(title_of(said.text))
+        before = self.conversation.head
+        message = self.conversation.new_message("user", said.text, parent, said.attachments)
         self._record(lambda transcript: transcript.message(message))
         self._answer_below(message.id)
+        self._steps.take(Step(what, before, added=message.id, text=said.text))
 
-    def _answer_below(self, parent: str | None) -> None:
+    def _answer_below(self, parent: str | None) -> Message:
         assert self.model is not None
         answer = self.conversation.new_message("assistant", "", parent)
         answer.fingerprint, answer.model = self.model.fingerprint, self.model.name
@@ -283,6 +364,7 @@ class Session:
         self._record(lambda transcript: transcript.message(answer))
         self._record_head()
         self._start(answer, continue_last=False)
+        return answer
 
     def _start(self, answer: Message, *, continue_last: bool) -> None:
         """The one path of send, resend, regenerate and continue."""
@@ -353,7 +435,8 @@ class Session:
         elif self._transcript is not None:
             self._transcript.close()
         self._transcript = None
-        self.queued.clear()
+        self._queue.clear()
+        self._steps.forget()
 
     def _own_file(self, title: str) -> None:
         """Makes sure that what comes next can be written: a file for a new chat, a copy of one that is read-only."""
@@ -376,10 +459,28 @@ class Session:
         except TranscriptError as error:
             self._own_events.append(Notice(str(error), "error"))
 
+    def _record_own(self, write: Callable[[Transcript], None]) -> None:
+        """Records something about the chat as a whole. A chat without a file takes it along when it gets one."""
+        if self.read_only:
+            self._own_file(self.title)  # a copy, which has it already
+        else:
+            self._record(write)
+        self._own_events.append(PathChanged())
+
     def _record_head(self) -> None:
-        head = self.conversation.head
-        if head is not None:
-            self._record(lambda transcript: transcript.head(head))
+        self._record(lambda transcript: transcript.head(self.conversation.head))
+
+    def _changed(self, step: Step) -> None:
+        """The tree or what is visible of it is another one."""
+        self._record_head()
+        self._steps.take(step)
+        self._own_events.append(PathChanged())
+
+    def _again(self, turn: Callable[[Conversation], Step]) -> Step:
+        self._own_file(self.title)
+        step = turn(self.conversation)
+        self._own_events.append(PathChanged())
+        return step
 
     def _apply_default_system_prompt(self) -> None:
         prompt = self.settings.value("system_prompt")

@@ -1,8 +1,9 @@
 """Transcripts: one append-only JSONL file for each chat.
 
-Records: header (version, id, title, model), message (id, parent, role, content), delta (a piece of an answer: id, text,
-token ids, sampling where it changed, seconds if it is reasoning), resume (an answer is written on), end (why an answer
-ended, figures), head (the visible leaf).
+Records: header (version, id, title, model), message (id, parent, role, content, attachments: name and text of files),
+delta (a piece of an answer: id, text, token ids, sampling where it changed, seconds if it is reasoning), resume (an
+answer is written on), end (why an answer ended, figures), head (the visible leaf), title (the user's; null: none), pin
+(pinned), delete (a message with all below it), restore (what was deleted is back where it stood).
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Transcript:
             record |= {"model": message.model, "fingerprint": message.fingerprint}
         else:
             record["content"] = message.content
+        if message.attachments:
+            record["attachments"] = [asdict(attachment) for attachment in message.attachments]
         self._append("message", record)
 
     def whole_message(self, message: Message) -> None:
@@ -107,8 +110,21 @@ class Transcript:
             record["stats"] = asdict(message.stats)
         self._append("end", record)
 
-    def head(self, message_id: str) -> None:
+    def head(self, message_id: str | None) -> None:
+        """None: nothing is visible, everything was deleted or undone."""
         self._append("head", {"id": message_id})
+
+    def title(self, title: str | None) -> None:
+        self._append("title", {"title": title})
+
+    def pin(self, pinned: bool) -> None:
+        self._append("pin", {"pinned": pinned})
+
+    def delete(self, message_id: str) -> None:
+        self._append("delete", {"id": message_id})
+
+    def restore(self, message_id: str) -> None:
+        self._append("restore", {"id": message_id})
 
     def sync(self) -> None:
         """Returns when everything recorded is on disk."""
@@ -156,6 +172,10 @@ class TranscriptStore:
             raise TranscriptError(f"{path}: the chat cannot be saved: {error.strerror or error}") from error
         transcript = Transcript(chat_id, path, journal, lock)
         transcript.header(title, model, forked_from)
+        if conversation.name is not None:
+            transcript.title(conversation.name)
+        if conversation.pinned:
+            transcript.pin(True)
         if conversation.system is not None:
             transcript.message(conversation.system)
         for message in conversation:

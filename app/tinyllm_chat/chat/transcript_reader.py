@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tinyllm_chat.chat.conversation import Conversation, Message, MessageState
+from tinyllm_chat.chat.conversation import Attachment, Conversation, Message, MessageState, Removed, title_of
 from tinyllm_chat.chat.events import AnswerStats
 from tinyllm_chat.chat.settings import SAMPLING_NAMES
 
@@ -56,6 +56,7 @@ class _Reader:
     def __init__(self) -> None:
         self.conversation = Conversation()
         self.adopted = 0
+        self._removed: dict[str, Removed] = {}  # what was deleted, by the id of its first message
         self._last: str | None = None
 
     def take(self, record: dict[str, Any]) -> None:
@@ -74,7 +75,19 @@ class _Reader:
             case "end":
                 self._take_end(record)
             case "head":
-                self.conversation.head = self._message(record).id
+                self.conversation.head = None if record.get("id", "") is None else self._message(record).id
+            case "title":
+                title = _optional_text(record, "title")
+                self.conversation.name = title_of(title) if title is not None else None
+            case "pin":
+                self.conversation.pinned = record.get("pinned") is True
+            case "delete":
+                message_id = self._message(record).id
+                self._removed[message_id] = self.conversation.remove(message_id)
+                if self._last is not None and self._last not in self.conversation:
+                    self._last = self.conversation.head
+            case "restore":
+                self._restore(record)
             case _:
                 raise _BadRecord
 
@@ -84,6 +97,7 @@ class _Reader:
             raise _BadRecord
         message = Message(_text(record, "id"), parent, role, "" if role == "assistant" else _text(record, "content"))
         message.created = float(_number(record, "created", 1e11))
+        message.attachments = _attachments(record)
         if role == "system":
             self.conversation.system = message
             return
@@ -120,6 +134,15 @@ class _Reader:
         else:
             answer.finish(reason or "cancelled", _stats(stats) if isinstance(stats, dict) else None)
 
+    def _restore(self, record: dict[str, Any]) -> None:
+        removed = self._removed.pop(_text(record, "id"), None)
+        if removed is None:
+            raise _BadRecord
+        try:
+            self.conversation.restore(removed)
+        except ValueError as error:  # what it stood below is not there, or another message took an id
+            raise _BadRecord from error
+
     def _message(self, record: dict[str, Any]) -> Message:
         message_id = _text(record, "id")
         if message_id not in self.conversation:
@@ -142,6 +165,13 @@ def _text(record: dict[str, Any], key: str) -> str:
 
 def _optional_text(record: dict[str, Any], key: str) -> str | None:
     return None if record.get(key) is None else _text(record, key)
+
+
+def _attachments(record: dict[str, Any]) -> tuple[Attachment, ...]:
+    found = record.get("attachments", [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise _BadRecord
+    return tuple(Attachment(_text(each, "name"), _text(each, "text")) for each in found)
 
 
 def _number(record: dict[str, Any], key: str, highest: float) -> int | float:
