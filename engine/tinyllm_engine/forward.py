@@ -59,6 +59,8 @@ def embedded(p: Recorder, w: Weights, n_embd: int) -> Buffer:
     """What the tokens are before the first layer: [n_embd] for every row."""
     x = p.buffer("x", n_embd)
     p.embed(x, w.token_embd)
+    for change in w.embedding_adapters:
+        p.embed_low_rank(x, change)
     if w.embedding_scale != 1:
         p.scale(x, w.embedding_scale)
     if w.position_embd is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ from tinyllm_engine.architectures import Architecture, architecture_of
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.gguf import open_gguf
+from tinyllm_engine.gguf_header import shown
 from tinyllm_engine.kinds import other_kind
+from tinyllm_engine.lora import Adapter, low_rank, open_adapter
 from tinyllm_engine.parts.base import Tensors
 from tinyllm_engine.tensor import TensorView
 from tinyllm_engine.weights import Weights, read_weights
@@ -30,24 +32,44 @@ class Model:
 
     A part that the file cannot give raises UnsupportedModelError or ModelError from that part alone, so a
     vocabulary-only file has a tokenizer and a file with an unknown tokenizer has weights.
+
+    adapters: what changes the products of its matrices; those added with `adapt` count in weights read afterwards
     """
 
     def __init__(self, file: Any):
         self._file = file
+        self.adapters: tuple[Adapter, ...] = ()
         self.path: str = str(file.path)
         self.metadata: dict[str, Any] = file.metadata
         self.tensors: dict[str, TensorView] = file.tensors
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], progress: Progress | None = None) -> Model:
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        progress: Progress | None = None,
+        adapters: Iterable[tuple[str | os.PathLike[str], float]] = (),
+    ) -> Model:
         """Maps the file and validates its container; with `progress`, also reads a cold file ahead.
 
-        Raises GGUFError for anything that is not a sound GGUF file.
+        adapters: LoRA adapters, file and scale of each, which are checked to go with the model
+
+        Raises GGUFError for anything that is not a sound GGUF file; for an adapter also UnsupportedModelError and
+        ModelError.
         """
         file = open_gguf(path)
+        model = cls(file)
+        for adapter, scale in adapters:
+            model.adapt(open_adapter(adapter, scale))
         if progress is not None:
             file.read_ahead(lambda done, total: progress("reading weights", done, total))
-        return cls(file)
+        return model
+
+    def adapt(self, adapter: Adapter) -> None:
+        """Adds an adapter. UnsupportedModelError, ModelError if it does not go with the model."""
+        if self.other_kind is None:
+            adapter.check(self.metadata.get("general.architecture"), self.tensors, self.path)
+        self.adapters += (adapter,)
 
     @property
     def name(self) -> str:
@@ -111,4 +133,12 @@ class Model:
         if not self.tensors and "tokenizer.ggml.tokens" in self.metadata:
             raise UnsupportedModelError(f"{self.path}: this is a vocabulary without weights")
         facts = self.architecture  # an unknown one is refused before its tensors are missed
-        return read_weights(Tensors(self.tensors, self.path, facts.unused), facts, self.config)
+        tensors = Tensors(self.tensors, self.path, facts.unused, partial(low_rank, self.adapters))
+        weights = read_weights(tensors, facts, self.config)
+        for adapter in self.adapters:
+            for name, pair in adapter.pairs.items():
+                if name not in tensors.adapted:
+                    raise UnsupportedModelError(
+                        f"{adapter.path}: tensor {shown(pair.a.name)}: adapting it is not supported"
+                    )
+        return weights

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyllm_engine.adapter_ops import AdapterOps
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.expert_ops import Choice, ExpertOps
 from tinyllm_engine.jit import Kernel
@@ -84,7 +85,7 @@ def kernel_for(module: ModuleType, tensor: TensorView) -> Kernel:
     return kernel
 
 
-class Recorder(ExpertOps, RecurrentOps):
+class Recorder(ExpertOps, RecurrentOps, AdapterOps):
     """Records one program over shared state, cache and scratch memory."""
 
     def __init__(
@@ -213,7 +214,7 @@ class Recorder(ExpertOps, RecurrentOps):
         )
 
     def matmul(self, out: Buffer, linear: Linear, x: Buffer) -> None:
-        """out = scale * (W x) + bias"""
+        """out = scale * (W x) + bias, and what adapters add"""
         weight, bias = linear.weight, linear.bias
         self._product(
             out,
@@ -230,6 +231,8 @@ class Recorder(ExpertOps, RecurrentOps):
             weight_scale=linear.scale,
             count=self._rows_of(out, x),
         )
+        for change in linear.adapters:
+            self.add_low_rank(out, change, x)
 
     def _product(
         self,

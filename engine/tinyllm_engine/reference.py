@@ -49,10 +49,12 @@ class ReferenceRunner:
         return ReferenceSequence(self)
 
     def product(self, linear: Linear, x: Array) -> Array:
-        """scale * x W^T + bias: [n, inputs] -> [n, outputs]"""
+        """scale * x W^T + bias, and what adapters add: [n, inputs] -> [n, outputs]"""
         if linear.weight not in self._matrices:
             self._matrices[linear.weight] = linear.weight.dequantize()
         y = x @ self._matrices[linear.weight].T * np.float32(linear.scale)
+        for change in linear.adapters:
+            y += np.float32(change.scale) * (x @ change.a.T @ change.b.T)
         return y if linear.bias is None else y + linear.bias
 
 
@@ -128,7 +130,10 @@ class ReferenceSequence:
 
     def _embed(self, ids: Sequence[int], positions: NDArray[np.int64]) -> Array:
         w = self.runner.weights
-        x = rows_of(w.token_embd, ids) * np.float32(w.embedding_scale)  # [n, n_embd]
+        x = rows_of(w.token_embd, ids)  # [n, n_embd]
+        for change in w.embedding_adapters:
+            x = x + np.float32(change.scale) * (change.a[list(ids)] @ change.b.T)
+        x = x * np.float32(w.embedding_scale)
         if w.position_embd is not None:
             x = x + rows_of(w.position_embd, positions.tolist())
         return normed(x, w.embedding_norm)

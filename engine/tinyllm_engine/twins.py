@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from tinyllm_engine import expert_twins, recurrent_twins  # noqa: F401 - their twins register themselves
+from tinyllm_engine.agreed import UNIT
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.kernels.attention import RUN
 from tinyllm_engine.kernels.elementwise import LIMIT
@@ -108,6 +109,27 @@ def layer_norm_heads(a: Arguments) -> Iterator[Written]:
 def add_rows(a: Arguments) -> Iterator[Written]:
     out = a.floats("out", a.n, a.columns)
     yield Written("out", out, out + a.floats("x", a.n, a.columns))
+
+
+@twin
+def low_rank_narrow(a: Arguments) -> Iterator[Written]:
+    """out[row, r] = sum_k matrix[r, k] x[row, k]"""
+    x, matrix = a.floats("x", a.n, a.columns), a.floats("matrix", a.rank, a.columns)
+    expected = (x.astype(np.float64) @ matrix.T).astype(F32)
+    most = np.abs(x).astype(np.float64) @ np.abs(matrix).T
+    yield Written("out", a.floats("out", a.n, a.rank), expected, 1e-6 * most)
+
+
+@twin
+def low_rank_widen(a: Arguments) -> Iterator[Written]:
+    """out[row, n] += scale * sum_r x[row, r] matrix[n, r]"""
+    x, blocks = a.floats("x", a.n, a.rank), -(-a.columns // UNIT)
+    packed = a.floats("matrix", blocks, a.rank, UNIT)
+    matrix = packed.transpose(0, 2, 1).reshape(blocks * UNIT, a.rank)[: a.columns]
+    out = a.floats("out", a.n, a.columns)
+    expected = (out + a.scale * (x.astype(np.float64) @ matrix.T)).astype(F32)
+    most = np.abs(out) + abs(a.scale) * (np.abs(x).astype(np.float64) @ np.abs(matrix).T)
+    yield Written("out", out, expected, 1e-6 * most)
 
 
 def changed(a: Arguments, function: Callable[[np.ndarray], np.ndarray], relative: float = 1e-6) -> Iterator[Written]:

@@ -22,7 +22,7 @@ from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.facts import Architecture
 from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.parts.attention import Attention, Projection, read_attention, read_projection
-from tinyllm_engine.parts.base import Linear, Norm, Tensors
+from tinyllm_engine.parts.base import Linear, LowRank, Norm, Tensors
 from tinyllm_engine.parts.delta_net import GatedDeltaNet, read_delta_net
 from tinyllm_engine.parts.experts import Experts, has_experts, read_experts
 from tinyllm_engine.parts.feed_forward import FeedForward, read_feed_forward
@@ -85,6 +85,7 @@ class Layer:
 class Weights:
     """Everything the forward pass multiplies with.
 
+    embedding_adapters: what is added to a token's embedding, whose a has a column for each token
     embedding_scale: of a token's embedding; position_embd: what is added to it, [embedding_length, positions];
         embedding_norm: of the sum
     final_softcap: logits become cap * tanh(logit / cap); 0: they stay
@@ -92,6 +93,7 @@ class Weights:
     """
 
     token_embd: TensorView
+    embedding_adapters: tuple[LowRank, ...]
     embedding_scale: float
     position_embd: TensorView | None
     embedding_norm: Norm | None
@@ -137,6 +139,7 @@ def read_weights(tensors: Tensors, facts: Architecture, config: ModelConfig) -> 
     softcap = config.keys.number("final_logit_softcapping") if facts.final_softcap is not None else 0.0
     return Weights(
         token_embd=token_embd,
+        embedding_adapters=tensors.low_rank("token_embd.weight"),
         embedding_scale=facts.embedding_scale(config),
         position_embd=_positions(tensors, facts, config),
         embedding_norm=_norm(tensors, facts, config, "token_embd_norm") if facts.embedding_norm else None,

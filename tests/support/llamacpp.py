@@ -13,6 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 WITHOUT_LLAMACPP = (
     "llama-cpp-python is not installed (pip install '.[bench]'), and TINYLLM_LLAMACPP names no Python that has it"
 )
@@ -44,6 +47,11 @@ class LlamaCpp:
     def format(self, name: str, messages: list[tuple[str, str]], answering: bool = True) -> str | None:
         """A conversation in one of its own chat formats; None for a name that it does not know."""
         return self._ask({"do": "format", "name": name, "messages": messages, "answering": answering})
+
+    def logits(self, model: Path, ids: list[int], adapter: Path, scale: float) -> NDArray[np.float32]:
+        """[tokens, vocabulary] after each id, of the model with a LoRA adapter, with a cache in float32."""
+        request = {"do": "logits", "path": str(model), "ids": ids, "adapter": str(adapter), "scale": scale}
+        return np.array(self._ask(request), np.float32)
 
     def _ask(self, request: dict[str, Any]) -> Any:
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -84,10 +92,28 @@ def _serve() -> None:
             answer: Any = [
                 encode(text.encode(), add_bos=False, special=request["special"]) for text in request["texts"]
             ]
+        elif request["do"] == "logits":
+            answer = _logits(llama_cpp, request)
         else:
             answer = _format(llama_cpp, request)
         output.write(json.dumps(answer) + "\n")
         output.flush()
+
+
+def _logits(llama_cpp: Any, request: dict[str, Any]) -> list[list[float]]:
+    f32 = llama_cpp.GGML_TYPE_F32
+    model = llama_cpp.Llama(
+        request["path"],
+        n_ctx=256,
+        logits_all=True,
+        type_k=f32,
+        type_v=f32,
+        lora_path=request["adapter"],
+        lora_scale=request["scale"],
+        verbose=False,
+    )
+    model.eval(request["ids"])
+    return model.scores[: len(request["ids"])].tolist()
 
 
 def _format(llama_cpp: Any, request: dict[str, Any]) -> str | None:

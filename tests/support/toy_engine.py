@@ -85,6 +85,7 @@ class ToyModel:
         self.chat_template = self.template or ToyTemplate(self.tokenizer)
         self.template_notes: tuple[str, ...] = ()
         self.wanted_template: str | None = None
+        self.adapters: tuple[Any, ...] = ()
         self.config = SimpleNamespace(
             architecture="llama", context_length=self.context_length, head_count_kv=(2, 2), key_length=8, value_length=8
         )
@@ -144,8 +145,11 @@ class Toy:
             EngineError=EngineError,
         )
 
-    def open_model(self, path: str, progress: Callable[[str, int, int], None] | None) -> ToyModel:
+    def open_model(
+        self, path: str, progress: Callable[[str, int, int], None] | None, adapters: Sequence[Any]
+    ) -> ToyModel:
         self.read_ahead = progress is not None
+        self.adapters = tuple(adapters)
         if progress is not None:
             progress("reading weights", 1, 2)
         if self.opening_gate is not None:

@@ -22,19 +22,16 @@ def floats(*shape, scale=10.0):
 def test_scalars():
     @native
     def copy(source, target):
-        s.store_i8(target, s.load_i8(source))
-        s.store_u16(target + 1, s.load_u16(source + 1))
-        s.store_i32(target + 3, s.load_i32(source + 3))
-        s.store_i64(target + 7, s.load_i64(source + 7))
-        s.store_f32(target + 15, s.load_f32(source + 15))
+        s.store_i64(target, s.load_i64(source))
+        s.store_f32(target + 8, s.load_f32(source + 8))
 
     @native
-    def unsigned(source):
-        return s.load_u8(source), s.load_u32(source)
+    def small(source):
+        return s.load_u8(source), s.load_i8(source), s.load_u16(source), s.load_u32(source)
 
-    source = random.integers(0, 256, (4, 19), dtype=np.uint8)
+    source = random.integers(0, 256, (4, 12), dtype=np.uint8)
     assert np.array_equal(applied(copy, np.zeros_like(source), source), source)
-    assert unsigned(at(np.full(4, 255, np.uint8))) == (255, 2**32 - 1)
+    assert small(at(np.full(4, 255, np.uint8))) == (255, -1, 2**16 - 1, 2**32 - 1)
 
 
 def test_vectors():
@@ -151,13 +148,12 @@ def test_integer_arithmetic():
         x, y = s.load_i8x32(a), s.load_i8x32(b)
         s.store(out, s.add(x, y))
         s.store(out + 32, s.sub(x, y))
-        s.store(out + 64, s.bit_and(x, y))
-        s.store(out + 96, s.bit_or(x, y))
-        s.store(out + 128, s.bit_xor(x, y))
+        s.store(out + 64, s.bit_or(x, y))
+        s.store(out + 96, s.bit_xor(x, y))
 
     a, b = codes(0, 255, 9, 32), codes(0, 255, 9, 32)
-    out = applied(arithmetic, np.zeros((9, 5, 32), np.int8), a, b)
-    assert np.array_equal(out, np.stack((a + b, a - b, a & b, a | b, a ^ b), axis=1))
+    out = applied(arithmetic, np.zeros((9, 4, 32), np.int8), a, b)
+    assert np.array_equal(out, np.stack((a + b, a - b, a | b, a ^ b), axis=1))
 
 
 def tree_sum(x):
@@ -302,15 +298,6 @@ def test_where_positive():
     assert np.array_equal(out, np.where(x > 0, yes, no))
 
 
-def test_halves_f32x8():
-    @native
-    def halves(source, out):
-        s.store(out, s.halves_f32x8(s.load_f32(source), s.load_f32(source + 4)))
-
-    x = floats(1, 2)
-    assert np.array_equal(applied(halves, np.zeros((1, 8), F32), x), np.repeat(x, 4, axis=1))
-
-
 # --- codes ------------------------------------------------------------------------------------------------------------
 
 
@@ -357,12 +344,10 @@ def test_shifts_move_words():
     def shift(source, count, out):
         x, n = s.load_i8x32(source), s.load_i8(count)
         s.store(out, s.shift_right_words(x, n))
-        s.store(out + 32, s.shift_left_words(x, n))
 
     x, counts = codes(0, 255, 16, 32), np.arange(16, dtype=np.int8)[:, None]
-    out = applied(shift, np.zeros((16, 2, 16), np.uint16), x, counts)
-    words, counts = x.view(np.uint16), counts.astype(np.uint16)
-    assert np.array_equal(out, np.stack((words >> counts, words << counts), axis=1))
+    out = applied(shift, np.zeros((16, 16), np.uint16), x, counts)
+    assert np.array_equal(out, x.view(np.uint16) >> counts.astype(np.uint16))
 
 
 def test_rows_become_columns():
@@ -424,20 +409,6 @@ WIDTHS = [
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_dot_u7(width):
-    zero, load, count = width
-    dot_u7 = s.dot_u7
-
-    @native
-    def twice(weights, x, out):
-        s.store(out, dot_u7(dot_u7(zero(), load(weights), load(x)), load(weights), load(x)))
-
-    weights, x = weights_u(127, 40, count), activations(40, count)
-    out = applied(twice, np.zeros((40, count // 4), np.int32), weights, x)
-    assert np.array_equal(out, 2 * sums_of_four(weights, x))
-
-
-@pytest.mark.parametrize("width", WIDTHS)
 def test_dot_s8(width):
     """Where the hardware wants unsigned codes, weights come with 128 added, and so do the sums: 128 times that of x."""
     zero, load, count = width
@@ -486,7 +457,9 @@ def test_sums_of_eight_rows(top, widen_first):
 
 
 @pytest.mark.parametrize(("top", "steps"), [(15, 8), (31, 4), (63, 2), (127, 1)])
-def test_narrow_sums_hold_as_many_steps_as_the_panels_take(top, steps):
+def test_narrow_sums(top, steps):
+    """They hold as many steps as the panels take before they are widened."""
+
     @native
     def panel(weights, x, out):
         acc = s.zero_i32w()

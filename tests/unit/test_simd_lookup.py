@@ -25,7 +25,7 @@ def primes():
 def test_tables_lie_beside_the_code():
     @native
     def nth(i):
-        return s.load_i32(squares() + 4 * i), s.load_i32(squares() + 4 * i), s.load_i32(primes() + 4 * (i & 3))
+        return s.load_u32(squares() + 4 * i), s.load_u32(squares() + 4 * i), s.load_u32(primes() + 4 * (i & 3))
 
     assert [nth(i) for i in (0, 7, 299)] == [(0, 0, 2), (49, 49, 7), (89401, 89401, 7)]
 

@@ -30,6 +30,7 @@ class ModelInfo:
     has_chat_template: bool
     reasons: bool = False  # it can think before it answers
     notes: tuple[str, ...] = ()  # things the user must know: capped context, completion mode, missing `pre`
+    adapters: tuple[str, ...] = ()  # LoRA adapters in force, one printable line each
     sampling: dict[str, Any] = field(default_factory=dict)  # the file's own `general.sampling.*`, by our setting names
 
 

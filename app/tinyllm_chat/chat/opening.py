@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tinyllm_chat.chat.adapters import adapter_files
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.errors import SettingsError
 from tinyllm_chat.chat.events import ModelInfo
@@ -49,6 +50,7 @@ class ModelOptions:
     threads: int = 0  # 0: the engine's choice
     chat_template: str = ""  # a name or a file; "": the model's own; "none": completion mode
     grammar: str = ""  # GBNF that every answer must obey; empty: none
+    lora: tuple[str, ...] = ()  # adapters, as `adapter_files` reads them
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +79,17 @@ def open_model(
     report("opening", 0, 0)
     if path.is_dir():
         raise IsADirectoryError(21, "a folder, not a model file", str(path))
+    adapters = adapter_files(options.lora)
     file_bytes = sum(part.stat().st_size for part in model_files(path))
     memory = free()
     notes = _size_notes(file_bytes, memory)
     # What does not fit into memory is not read ahead: its end would push out its beginning.
-    model = engine.Model.open(str(path), progress=None if notes else report)
+    model = engine.Model.open(str(path), progress=None if notes else report, adapters=adapters)
     context_length, context_notes = choose_context(model.config, options, memory)
     # Before the costly part: a model whose text cannot be made into tokens is of no use to a chat.
     tokenizer = model.tokenizer
     notes += [*context_notes, *getattr(tokenizer, "notes", ())]
+    notes += [note for adapter in model.adapters for note in adapter.notes]
     grammar = engine.Grammar(options.grammar, tokenizer) if options.grammar else None
     choice = model.choose_template(os.path.expanduser(options.chat_template))
     template = choice.template
@@ -106,7 +110,7 @@ def open_model(
             path=str(path),
             file_type=model.file_type,
             architecture=model.config.architecture,
-            fingerprint=fingerprint(path),
+            fingerprint=fingerprint(path, adapters),
             parameters=model.parameters,
             file_bytes=file_bytes,
             context_length=runner.context_length,
@@ -118,6 +122,7 @@ def open_model(
             reasons=template is not None and template.marks is not None,
             notes=tuple(notes + sampling_notes),
             sampling=sampling,
+            adapters=tuple(_adapter_line(file, scale) for file, scale in adapters),
         )
         return OpenModel(model, runner, sequence, template, info, grammar)
     except BaseException:
@@ -193,6 +198,10 @@ def display_name(path: Path, general_name: str) -> str:
         if words:
             return " ".join(words)[:80]
     return "model"
+
+
+def _adapter_line(path: Path, scale: float) -> str:
+    return f"{display_name(path, '')} × {scale:g}"
 
 
 def _size(nbytes: int) -> str:

@@ -161,6 +161,7 @@ def _session(settings: Settings, store: TranscriptStore | None, *, raw: bool, gr
         threads=settings.value("threads"),
         chat_template="none" if raw else settings.value("chat_template"),
         grammar=grammar,
+        lora=settings.value("lora"),
     )
     return Session(LocalBackend(options), store, settings)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from tinyllm_chat.cli.text import one_line, print_json, size
 
 if TYPE_CHECKING:
     from tinyllm_engine.gguf import GGUFFile
+    from tinyllm_engine.lora import Adapter
     from tinyllm_engine.model import Model
 
 SHOWN_ELEMENTS = 3  # of an array
@@ -34,8 +35,9 @@ class Memory:
 @click.argument("model")
 @click.option("-c", "--ctx-size", "context_length", type=click.IntRange(1, 2**31), metavar="N", help="Context length.")
 @click.option("--cache-type", type=click.Choice(["f16", "f32"]), default="f16", show_default=True)
+@click.option("--lora", multiple=True, metavar="FILE[:SCALE]", help="Whether this LoRA adapter goes with it.")
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
-def command(model: str, context_length: int | None, cache_type: str, as_json: bool) -> None:
+def command(model: str, context_length: int | None, cache_type: str, lora: tuple[str, ...], as_json: bool) -> None:
     """Prints the metadata, the tensors and the needs of MODEL, a file or a name."""
     from tinyllm_engine.gguf import open_gguf
 
@@ -43,19 +45,21 @@ def command(model: str, context_length: int | None, cache_type: str, as_json: bo
     from tinyllm_chat.cli.models import model_path
 
     with open_gguf(model_path(model, Paths.default())) as file:
-        report = inspect(file, context_length, cache_type)
+        report = inspect(file, context_length, cache_type, lora)
     if as_json:
         print_json(report)
     else:
         print_report(report)
 
 
-def inspect(file: GGUFFile, context_length: int | None, cache_type: str) -> dict[str, Any]:
-    """Everything that is said of a file, as JSON values."""
+def inspect(file: GGUFFile, context_length: int | None, cache_type: str, lora: Sequence[str] = ()) -> dict[str, Any]:
+    """Everything that is said of a file, as JSON values; `lora`: of adapters for it too."""
     from tinyllm_engine.model import Model
 
     model = Model(file)
+    adapters, unfit = _adapters(model, lora)
     problems, notes = _problems(model)
+    problems += unfit
     memory = _memory(model, context_length, cache_type)
     return {
         "name": model.name,
@@ -70,6 +74,7 @@ def inspect(file: GGUFFile, context_length: int | None, cache_type: str) -> dict
             {"name": t.name, "type": t.type.name, "dims": list(t.dims), "bytes": t.nbytes}
             for t in file.tensors.values()
         ],
+        "adapters": adapters,
         "types": _types(model),
         "memory": asdict(memory) if memory is not None else None,
         "runs": not problems,
@@ -109,6 +114,34 @@ def _problems(model: Model) -> tuple[list[str], list[str]]:
         notes.append(f"whether its tensor types can be computed with is not known, the compiler is missing: {error}")
     notes += model.choose_template().notes
     return problems, notes
+
+
+def _adapters(model: Model, lora: Sequence[str]) -> tuple[list[dict[str, Any]], list[str]]:
+    """What there is to say of each adapter that the model goes with, and what is wrong with the others."""
+    from tinyllm_engine.errors import EngineError
+    from tinyllm_engine.lora import open_adapter
+
+    from tinyllm_chat.chat.adapters import adapter_files
+
+    problems = []
+    for path, scale in adapter_files(lora):
+        try:
+            model.adapt(open_adapter(path, scale))
+        except EngineError as error:
+            problems.append(str(error))
+    return [_adapter(adapter) for adapter in model.adapters], problems
+
+
+def _adapter(adapter: Adapter) -> dict[str, Any]:
+    return {
+        "path": adapter.path,
+        "scale": adapter.scale,
+        "alpha": adapter.alpha,
+        "ranks": list(adapter.ranks),
+        "matrices": len(adapter.pairs),
+        "metadata": {key: _abbreviated(value) for key, value in adapter.metadata.items()},
+        "notes": list(adapter.notes),
+    }
 
 
 def _types_without_kernel(model: Model) -> list[str]:
@@ -182,6 +215,8 @@ def print_report(report: dict[str, Any]) -> None:
     for tensor in report["tensors"]:
         dims = " x ".join(str(dim) for dim in tensor["dims"])
         click.echo(f"  {one_line(tensor['name']):{width}}  {tensor['type']:7}  {dims:20}  {size(tensor['bytes']):>8}")
+    for adapter in report["adapters"]:
+        _print_adapter(adapter)
     click.echo("\nTypes")
     for name, entry in report["types"].items():
         click.echo(f"  {name:7}  {entry['tensors']:5} tensors  {size(entry['bytes']):>8}")
@@ -190,6 +225,18 @@ def print_report(report: dict[str, Any]) -> None:
     click.echo("\nRuns: " + ("yes" if report["runs"] else "no"))
     for line in report["problems"] + report["notes"]:
         click.echo(f"  {one_line(line)}")
+
+
+def _print_adapter(adapter: dict[str, Any]) -> None:
+    ranks = " and ".join(str(rank) for rank in adapter["ranks"])
+    click.echo(f"\nAdapter {one_line(adapter['path'])}")
+    click.echo(
+        f"  {adapter['matrices']} matrices, rank {ranks}, alpha {adapter['alpha']:g}, scale {adapter['scale']:g}"
+    )
+    for key, value in adapter["metadata"].items():
+        click.echo(f"  {one_line(key):48}  {_shown(value)}")
+    for note in adapter["notes"]:
+        click.echo(f"  {one_line(note)}")
 
 
 def _print_memory(memory: Memory) -> None:

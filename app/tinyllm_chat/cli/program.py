@@ -51,6 +51,15 @@ def texts(*names: str, **how: Any) -> Callable[[Callable[..., Any]], Callable[..
     return click.option(*names, multiple=True, callback=_checked_texts, **how)
 
 
+def files(*names: str, **how: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """An option that may be given several times and is a list of files, each as it was typed."""
+    return click.option(*names, multiple=True, callback=_checked_files, **how)
+
+
+def _checked_files(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Any:
+    return () if value == ("none",) else _checked(ctx, parameter, value)
+
+
 def _checked_texts(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> Any:
     from tinyllm_chat.chat.settings import unescaped
 
@@ -77,6 +86,7 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 @click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("positional", metavar="[MODEL]", required=False)
 @click.option("-m", "--model", "model", metavar="MODEL", help="The same as the first word.")
+@files("--lora", "lora", metavar="FILE[:SCALE]", help="LoRA adapter for the model; may be given several times.")
 @setting("-c", "--ctx-size", "context_length", type=int, metavar="N", help="Context length in tokens; 0: automatic.")
 @setting("-n", "--predict", "--n-predict", "max_tokens", type=int, metavar="N", help="Most tokens of one answer.")
 @setting("-t", "--threads", "threads", type=int, metavar="N", help="Threads; 0: as many as there are cores to use.")

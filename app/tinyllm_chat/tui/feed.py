@@ -157,6 +157,7 @@ class Feed:
             (
                 f"{_parameters(info.parameters)} parameters · {info.file_type} · {size(info.file_bytes)}",
                 f"{info.context_length} tokens of context · {info.threads} threads",
+                *(f"LoRA {adapter}" for adapter in info.adapters),
             ),
         )
         for note in info.notes:

@@ -147,7 +147,7 @@ def _projections(tensors: Tensors, blk: str, embedding: int, sizes: tuple[int, i
     parts = tensors.stacked(f"{blk}.attn_qkv", embedding, sizes)
     biases = [tensors.optional(f"{name}.bias", size) for name, size in zip(names, sizes, strict=True)]
     if parts[0].bias is None and all(bias is not None for bias in biases):
-        return [Linear(part.weight, bias, part.scale) for part, bias in zip(parts, biases, strict=True)]
+        return [replace(part, bias=bias) for part, bias in zip(parts, biases, strict=True)]
     return parts
 
 

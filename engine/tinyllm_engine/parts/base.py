@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from tinyllm_engine.agreed import UNIT
 from tinyllm_engine.errors import ModelError
 from tinyllm_engine.tensor import TensorView
 
 
 @dataclass(frozen=True, eq=False)
+class LowRank:
+    """What an adapter adds to a product: scale * B (A x).
+
+    a: float32 [rank, inputs]; b: float32 [outputs, rank]
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    scale: float
+
+    @property
+    def rank(self) -> int:
+        return self.b.shape[1]
+
+    @cached_property
+    def packed(self) -> np.ndarray:
+        """float32 [blocks, rank, UNIT]: b as the kernels read it, in blocks of UNIT outputs, the last one filled up."""
+        blocks = -(-len(self.b) // UNIT)
+        whole = np.zeros((blocks * UNIT, self.rank), np.float32)
+        whole[: len(self.b)] = self.b
+        return np.ascontiguousarray(whole.reshape(blocks, UNIT, self.rank).transpose(0, 2, 1))
+
+    def rows(self, chosen: slice | np.ndarray) -> LowRank:
+        """These outputs in this order."""
+        return LowRank(self.a, self.b[chosen], self.scale)
+
+    def scaled(self, factor: float) -> LowRank:
+        return LowRank(self.a, self.b, self.scale * factor)
+
+
+@dataclass(frozen=True, eq=False)
 class Linear:
-    """A matrix and what is added to its product: x -> scale * (W x) + bias.
+    """A matrix and what is added to its product: x -> scale * (W x) + bias, and what adapters add.
 
     weight: dims [inputs, outputs], read in place
     bias: float32 [outputs] or None
@@ -24,6 +57,7 @@ class Linear:
     weight: TensorView
     bias: np.ndarray | None = None
     scale: float = 1.0
+    adapters: tuple[LowRank, ...] = ()
 
     @property
     def inputs(self) -> int:
@@ -36,19 +70,21 @@ class Linear:
     def rows(self, start: int, stop: int) -> Linear:
         """The outputs from `start` up to `stop`, without a copy."""
         bias = None if self.bias is None else self.bias[start:stop]
-        return Linear(self.weight.rows_between(start, stop), bias, self.scale)
+        adapters = tuple(each.rows(slice(start, stop)) for each in self.adapters)
+        return Linear(self.weight.rows_between(start, stop), bias, self.scale, adapters)
 
     def taken(self, rows: np.ndarray) -> Linear:
         """These outputs in this order: a copy."""
         bias = None if self.bias is None else self.bias[rows]
-        return Linear(self.weight.taken(rows), bias, self.scale)
+        return Linear(self.weight.taken(rows), bias, self.scale, tuple(each.rows(rows) for each in self.adapters))
 
     def scaled(self, factor: float) -> Linear:
         """The same with its result multiplied: there the scale of a whole block costs nothing."""
         if factor == 1.0:
             return self
         bias = None if self.bias is None else self.bias * np.float32(factor)
-        return Linear(self.weight, bias, self.scale * factor)
+        adapters = tuple(each.scaled(factor) for each in self.adapters)
+        return Linear(self.weight, bias, self.scale * factor, adapters)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +110,26 @@ class Tensors:
     """The tensors of one file by name, each checked when it is asked for.
 
     unused: those to be passed over, in any block ("attn_output.bias")
+    low_rank: what adapters add to the products of a tensor
     ModelError names file, tensor, expected and found shape.
     """
 
-    def __init__(self, tensors: Mapping[str, TensorView], path: str, unused: Collection[str] = ()):
+    def __init__(
+        self,
+        tensors: Mapping[str, TensorView],
+        path: str,
+        unused: Collection[str] = (),
+        low_rank: Callable[[str], tuple[LowRank, ...]] = lambda name: (),
+    ):
         self.path = path
         self.tensors = {name: view for name, view in tensors.items() if role_of(name) not in unused}
+        self._low_rank = low_rank
+        self.adapted: set[str] = set()  # tensors for whose adapters there was a place
+
+    def low_rank(self, name: str) -> tuple[LowRank, ...]:
+        """What adapters add to the products of the tensor."""
+        self.adapted.add(name)
+        return self._low_rank(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
@@ -160,7 +210,7 @@ class Tensors:
         scale = float(self.vector(f"{name}.scale", 1)[0]) if scaled and f"{name}.scale" in self else 1.0
         if bias is not None and scale_bias:
             bias = bias * np.float32(scale)
-        return Linear(weight, bias, scale)
+        return Linear(weight, bias, scale, self.low_rank(weight.name))
 
     def stacked(self, name: str, inputs: int, outputs: Sequence[int], **options: Any) -> list[Linear]:
         """Matrices of these numbers of outputs that lie below one another in one tensor; options as of `linear`."""

@@ -16,7 +16,6 @@ from tinyllm_engine.simd.target import (
     I64,
     Vec,
     call,
-    joined,
     lanes_of,
     llvm_type,
     operation,
@@ -38,7 +37,7 @@ def _binary(name, float_op, int_op):
 
 
 add, sub, mul = _binary("add", "fadd", "add"), _binary("sub", "fsub", "sub"), _binary("mul", "fmul", "mul")
-bit_and, bit_or, bit_xor = (_binary(n, n, n) for n in ("and_", "or_", "xor"))
+bit_or, bit_xor = (_binary(n, n, n) for n in ("or_", "xor"))
 
 
 def _float_call(name, llvm_name, arity):
@@ -120,12 +119,6 @@ def horizontal_max(typingctx, vector):
         return builder.extract_element(value, I32(0))
 
     return types.float32(vector), codegen
-
-
-@operation(F32X8, types.float32, types.float32)
-def halves_f32x8(builder, low, high):
-    """low in lanes 0-3, high in lanes 4-7."""
-    return joined(builder, spread(builder, low, 4), spread(builder, high, 4))
 
 
 @operation(types.float32, F32X8, F32X8, F32X8, F32X8)

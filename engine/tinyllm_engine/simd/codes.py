@@ -76,18 +76,11 @@ and_byte, xor_byte, subtract_byte = (
 )
 
 
-def _shift(name, op):
-    def emit(builder, vector, count):
-        words = builder.bitcast(vector, ir.VectorType(I16, 16))
-        shifted = getattr(builder, op)(words, spread(builder, builder.zext(count, I16), 16))
-        return builder.bitcast(shifted, vector.type)
-
-    emit.__name__ = name
-    return operation(I8X32, I8X32, types.int8)(emit)
-
-
-# Processors shift words, not bytes: bits of the neighbour come along, and the caller masks them away.
-shift_right_words, shift_left_words = _shift("shift_right_words", "lshr"), _shift("shift_left_words", "shl")
+@operation(I8X32, I8X32, types.int8)
+def shift_right_words(builder, vector, count):
+    """Processors shift words, not bytes: bits of the neighbour come along, and the caller masks them away."""
+    words = builder.bitcast(vector, ir.VectorType(I16, 16))
+    return builder.bitcast(builder.lshr(words, spread(builder, builder.zext(count, I16), 16)), vector.type)
 
 
 @operation(I8X32, I8X32, types.intp)
@@ -211,20 +204,20 @@ def _dot_s8(builder, acc, weights, x):
     return _portable_dot(builder, acc, weights, x, unsigned=False)
 
 
-def _dot(name, emit):
-    def typer(typingctx, acc, weights, x):
-        def codegen(context, builder, signature, args):
-            return emit(builder, *args)
+@intrinsic
+def dot_s8(typingctx, acc, weights, x):
+    """acc[lane] += sum of 4 products; x is -127..127.
 
-        return acc(acc, weights, x), codegen
+    Codes are signed, except under VNNI, where they are biased by 128 (see `SIGNED_BIAS`) because the hardware
+    multiplies unsigned by signed.
+    """
 
-    typer.__name__ = typer.__qualname__ = name
-    return intrinsic(typer)
+    def codegen(context, builder, signature, args):
+        return _dot_s8(builder, *args)
+
+    return acc(acc, weights, x), codegen
 
 
-# acc[lane] += sum of 4 products. Codes of dot_u7 are 0..127. Codes of dot_s8 are signed, except under VNNI, where
-# they are biased by 128 (see `SIGNED_BIAS`) because the hardware multiplies unsigned by signed. x is -127..127.
-dot_u7, dot_s8 = _dot("dot_u7", _dot_u7), _dot("dot_s8", _dot_s8)
 SIGNED_BIAS = 128 if VNNI else 0
 
 
@@ -278,7 +271,10 @@ high_halves = _combine("high_halves", (4, 5, 6, 7, 12, 13, 14, 15), None)
 
 @operation(NARROW, NARROW, I8W, I8W)
 def narrow_dot(builder, acc, weights, x):
-    """Like dot_u7, but where that is faster the sums stay in 16 bits: the caller widens before they can overflow."""
+    """acc[lane] += sum of 4 products of codes 0..127 with x.
+
+    Where that is faster the sums stay in 16 bits: the caller widens before they can overflow.
+    """
     if TARGET == "avx2":
         return builder.add(acc, _maddubs(builder, weights, x))
     return _dot_u7(builder, acc, weights, x)

@@ -103,13 +103,8 @@ load_u8, load_i8, load_u16 = (
     _scalar_load(types.int8, I8),
     _scalar_load(types.uint16, I16),
 )
-load_i32, load_i64, load_f32 = (
-    _scalar_load(types.int32, I32),
-    _scalar_load(types.int64, I64),
-    _scalar_load(types.float32, F32),
-)
+load_i64, load_f32 = _scalar_load(types.int64, I64), _scalar_load(types.float32, F32)
 load_u32 = _scalar_load(types.uint32, I32)
-store_i8, store_u16 = _scalar_store(types.int8, I8), _scalar_store(types.uint16, I16)
 store_i32, store_i64, store_f32 = (
     _scalar_store(types.int32, I32),
     _scalar_store(types.int64, I64),
