@@ -22,14 +22,6 @@ def pytest_collection_finish(session):
     """Compiles all kernels before many tests that need them, in one process per processor."""
     if len(session.items) < MANY or session.config.option.collectonly:
         return
-    import pkgutil
-    from importlib import import_module
+    from support.all_kernels import compile_all_kernels
 
-    from tinyllm_engine import kernels
-    from tinyllm_engine.jit import Compiled
-    from tinyllm_engine.preparation import compile_missing
-
-    names = [f"{kernels.__name__}.{module.name}" for module in pkgutil.iter_modules(kernels.__path__)]
-    names += ["tinyllm_engine.team", "tinyllm_engine.decode"]
-    found = [vars(import_module(name)).values() for name in names]
-    compile_missing([item for values in found for item in values if isinstance(item, Compiled)])
+    compile_all_kernels()

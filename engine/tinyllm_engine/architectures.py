@@ -36,13 +36,14 @@ from tinyllm_engine.facts import (
     key_scale,
     minicpm_logits,
     minicpm_residual,
+    one,
     one_over,
     rope_pattern_key,
     windowed_only,
     without_heads,
     without_heads_and_network,
 )
-from tinyllm_engine.mixture import GRANITE_MOE, JAMBA, LFM2_MOE, MIXTRAL, QWEN3_NEXT
+from tinyllm_engine.mixture import GEMMA4, GRANITE_MOE, JAMBA, LFM2_MOE, MIXTRAL, NEMOTRON_MOE, QWEN3_NEXT
 
 GPT = Architecture("gpt2", rope="none", norm="layer", activation="gelu", gate="none", positions=True)
 LLAMA = Architecture(
@@ -91,10 +92,21 @@ QWEN35 = Architecture(
     norms=Norms(ffn_before="post_attention_norm"),
     qk_norm="head",
     ffn_scales=True,
-    attention_gate=True,
+    attention_gate="behind",
     recurrent="delta_net",
     recurs=but_every_fourth,
     tiled_keys=True,
+)
+
+NEMOTRON_H = Architecture(
+    "nemotron_h",
+    rope="none",
+    norms=Norms(ffn_before="attn_norm"),
+    activation="relu2",
+    gate="none",
+    ffn_scales=True,
+    recurrent="mamba2",
+    recurs=without_heads_and_network,
 )
 
 ARCHITECTURES = {
@@ -199,6 +211,22 @@ ARCHITECTURES = {
             final_softcap=0.0,
             window=Window(6, rope_base=10000.0, rope_scaling="magnitude"),
         ),
+        replace(
+            GEMMA,
+            name="gemma4",
+            rope_factors="freqs",
+            norms=SANDWICH,
+            qk_norm="head",
+            v_norm=True,
+            shared_keys=True,
+            layer_inputs=True,
+            output_scales=True,
+            attention_scale=one,
+            final_softcap=30.0,
+            window=Window(None, rope_base=10000.0, rope_scaling="magnitude", rope_factors=False, own_heads=True),
+            ffn_scales=True,
+            experts=GEMMA4,
+        ),
         replace(NEOX, parallel="use_parallel_residual"),
         replace(NEOX, name="phi2", norms=SHARED, parallel="always"),
         replace(NEOX, name="falcon", norms=FALCON, parallel="always"),
@@ -250,16 +278,8 @@ ARCHITECTURES = {
             recurrent_scales=False,
         ),
         Architecture("jamba", rope="none", recurrent="mamba", recurs=without_heads, experts=JAMBA),
-        Architecture(
-            "nemotron_h",
-            rope="none",
-            norms=Norms(ffn_before="attn_norm"),
-            activation="relu2",
-            gate="none",
-            ffn_scales=True,
-            recurrent="mamba2",
-            recurs=without_heads_and_network,
-        ),
+        NEMOTRON_H,
+        replace(NEMOTRON_H, name="nemotron_h_moe", experts=NEMOTRON_MOE),
         GPT,
         replace(GPT, name="starcoder"),
         replace(

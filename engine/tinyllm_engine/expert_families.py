@@ -6,7 +6,16 @@ from dataclasses import replace
 
 from tinyllm_engine.agreed import SIGMOID, SOFTMAX_OF_CHOSEN
 from tinyllm_engine.config import ModelConfig
-from tinyllm_engine.facts import Architecture, Norms, Window, constant, windowed_only
+from tinyllm_engine.facts import (
+    SANDWICH,
+    Architecture,
+    Norms,
+    Window,
+    all_but_every_fourth,
+    constant,
+    embedding_root,
+    windowed_only,
+)
 from tinyllm_engine.latent import Latent, all_or_nothing, always, deepseek_lite, deepseek_scale, deepseek_yarn, never
 from tinyllm_engine.mixture import (
     DEEPSEEK,
@@ -129,6 +138,17 @@ EXPERT_FAMILIES = (
         qk_norm="head",
         window=Window(4, rope_key=False, rope_scaling="none"),
         experts=Mixture(width=expert_width_or_share, scales=True),
+    ),
+    Architecture(
+        "afmoe",
+        rope="neox",
+        rotates=all_but_every_fourth,
+        norms=SANDWICH,
+        qk_norm="head",
+        embedding_scale=embedding_root,
+        window=Window(4),
+        attention_gate="matrix",
+        experts=replace(DEEPSEEK_V3, gating=SIGMOID),
     ),
     Architecture(
         "minicpm3",

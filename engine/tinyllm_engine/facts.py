@@ -44,6 +44,9 @@ class Window:
     rope_base: of rotations in layers with a window: the file's rope.freq_base_swa, else this number; None: as in the
         others, and the key counts only with `rope_key`
     rope_scaling: what there is of the scaling of positions in them: "full", "magnitude" alone, or "none"
+    rope_factors: whether the factors of rotations count in them
+    own_heads: whether heads have other lengths in them, by the keys attention.key_length_swa and value_length_swa, of
+        which rope.dimension_count_swa elements rotate
     """
 
     period: int | None
@@ -52,6 +55,8 @@ class Window:
     rope_base: float | None = None
     rope_key: bool = True
     rope_scaling: str = "full"
+    rope_factors: bool = True
+    own_heads: bool = False
 
 
 def one(config: ModelConfig) -> float:
@@ -90,6 +95,11 @@ class Architecture:
     parallel: attention and feed-forward network read the same x: "never", "always", "without_ffn_norm", or
         "use_parallel_residual", which is a key
     qk_norm: queries and keys are normed: each "head", the whole "row", or "" for not at all
+    v_norm: values are normed, without weights, each head
+    shared_keys: the last blocks have no keys and values of their own, as many as attention.shared_kv_layers says; in
+        other blocks values are keys before they are normed, where the file has no matrix for them
+    layer_inputs: each layer reads something of its own of a token, where embedding_length_per_layer_input says so
+    output_scales: blocks may have a scale of what they pass on, layer_output_scale
     sub_norms: what the last matrices of attention and network read is normed too
     activation: of the feed-forward network: "silu", "gelu" (the tanh form), "relu2", "xielu"
     gate: "split" (ffn_gate), "fused" (the upper rows of ffn_up), "none"; ffn_half: half as wide as the key says
@@ -101,7 +111,8 @@ class Architecture:
     clamp_qkv: by attention.clamp_kqv; temperature: queries grow with their position, by attention.temperature_scale
     unused: tensors that its files may have and that change nothing
     sinks: attn_sinks, one more score in every softmax
-    attention_gate: what attention's last matrix multiplies is gated, by what lies behind each query
+    attention_gate: what attention's last matrix multiplies is gated: by what lies "behind" each query, by a "matrix" of
+        its own, attn_gate, or "" for not at all
     recurrent: what remembers: "short_convolution", "mamba", "mamba2", "plamo2", "delta_net", or "" for nothing;
         recurs: in which blocks; beside_attention: together with attention, as opposed to in its place;
         recurrent_scales: whether weight scales of it count
@@ -126,6 +137,10 @@ class Architecture:
     qk_norm: str = ""
     qk_norm_optional: bool = False
     qk_norm_after_rope: bool = False
+    v_norm: bool = False
+    shared_keys: bool = False
+    layer_inputs: bool = False
+    output_scales: bool = False
     sub_norms: bool = False
     activation: str = "silu"
     gate: str = "split"
@@ -147,7 +162,7 @@ class Architecture:
     temperature: bool = False
     unused: tuple[str, ...] = ()
     sinks: bool = False
-    attention_gate: bool = False
+    attention_gate: str = ""
     recurrent: str = ""
     recurs: Callable[[ModelConfig, int], bool] = everywhere
     beside_attention: bool = False

@@ -12,10 +12,12 @@ from tinyllm_engine.parts.delta_net import GatedDeltaNet
 from tinyllm_engine.parts.experts import Experts
 from tinyllm_engine.parts.feed_forward import FeedForward
 from tinyllm_engine.parts.latent_attention import AbsorbedHeads, LatentAttention
+from tinyllm_engine.parts.layer_inputs import LayerInput, LayerInputs
 from tinyllm_engine.parts.mamba import Mamba
 from tinyllm_engine.parts.mamba2 import Mamba2
 from tinyllm_engine.parts.plamo2 import Plamo2
 from tinyllm_engine.parts.short_convolution import ShortConvolution
+from tinyllm_engine.parts.two_paths import TwoPaths
 from tinyllm_engine.program import Buffer
 from tinyllm_engine.recorder import Recorder
 from tinyllm_engine.recurrent_ops import Columns
@@ -31,6 +33,7 @@ def forward(p: Recorder, model: Model) -> Buffer:
     for rope in w.ropes:
         p.rope_table(rope)
     x = embedded(p, w, n_embd)  # the residual stream
+    inputs = None if w.layer_inputs is None else layer_inputs(p, w.layer_inputs, x)
 
     for il, layer in enumerate(w.layers):
         xb = normed(p, x, layer.attn_norm)
@@ -39,6 +42,7 @@ def forward(p: Recorder, model: Model) -> Buffer:
         if il == len(w.layers) - 1:  # what follows is needed only where logits are wanted
             x, mixed = p.outputs(x), [(p.outputs(heads), output) for heads, output in mixed]
             hb = p.outputs(hb) if layer.parallel else hb
+            inputs = None if inputs is None else p.outputs(inputs)
         for heads, output in mixed:
             p.matmul(y, output, heads)
             p.add(x, normed(p, y, layer.attn_post_norm, "yb"))
@@ -46,8 +50,12 @@ def forward(p: Recorder, model: Model) -> Buffer:
         if layer.feed_forward is not None:
             if not layer.parallel:
                 hb = normed(p, x, layer.ffn_norm)
-            feed_forward(p, layer.feed_forward, y, hb)
+            feed_forward(p, layer.feed_forward, y, hb, x)
             p.add(x, normed(p, y, layer.ffn_post_norm, "yb"))
+        if inputs is not None and layer.input is not None:
+            add_layer_input(p, layer.input, x, inputs, il, y)
+        if layer.output_scale != 1:
+            p.scale(x, layer.output_scale)
 
     p.matmul(logits, w.output, normed(p, x, w.output_norm))
     if w.final_softcap:
@@ -68,6 +76,29 @@ def embedded(p: Recorder, w: Weights, n_embd: int) -> Buffer:
         p.embed_positions(place, w.position_embd)
         p.add(x, place)
     return normed(p, x, w.embedding_norm, "x0")
+
+
+def layer_inputs(p: Recorder, part: LayerInputs, x: Buffer) -> Buffer:
+    """What the layers read of each token by themselves: [blocks * length] for every row."""
+    own, mixed = (p.buffer(name, part.blocks * part.length) for name in ("layer_inputs", "layer_projections"))
+    p.embed(own, part.table)
+    p.scale(own, part.scale)
+    p.matmul(mixed, part.projection, x)
+    p.norm_heads(mixed, part.blocks, part.norm)
+    p.add(own, mixed)
+    p.scale(own, 2**-0.5)
+    return own
+
+
+def add_layer_input(p: Recorder, part: LayerInput, x: Buffer, inputs: Buffer, il: int, y: Buffer) -> None:
+    """x += what the part makes of its slice of the inputs"""
+    length = part.gate.outputs
+    gate, own = p.buffer("input_gate", length), p.buffer("layer_input", length)
+    p.matmul(gate, part.gate, x)
+    p.copy_heads(own, 0, inputs, il * length, length, 1)
+    p.activate(gate, own, "gelu")
+    p.matmul(y, part.projection, gate)
+    p.add(x, normed(p, y, part.norm, "yb"))
 
 
 def normed(p: Recorder, x: Buffer, norm: Norm | None, name: str = "xb") -> Buffer:
@@ -104,47 +135,68 @@ def mix(p: Recorder, part: Mixer, xb: Buffer, il: int) -> Buffer:
 
 
 def attention(p: Recorder, part: Attention, xb: Buffer, il: int) -> Buffer:
-    q, k = p.buffer("q", part.heads * part.key_length), p.buffer("k", part.kv_heads * part.key_length)
-    v, att = p.buffer("v", part.kv_heads * part.value_length), p.buffer("att", part.heads * part.value_length)
+    q, att = p.buffer("q", part.heads * part.key_length), p.buffer("att", part.heads * part.value_length)
 
     gate = projected_gate(p, part, q, xb)
-    p.matmul(k, part.k, xb)
-    p.matmul(v, part.v, xb)
+    k, v = keys_and_values(p, part, xb)
     if part.clamp:
         for rows in (q, k, v):
-            p.clamp(rows, part.clamp)
+            if rows is not None:
+                p.clamp(rows, part.clamp)
     if not part.norm_after_rope:
         q, k = normed_heads(p, part, q, k)
     if part.rope is not None:
         p.rope(q, part.heads, part.rope)
-        p.rope(k, part.kv_heads, part.rope)
+        if k is not None:
+            p.rope(k, part.kv_heads, part.rope)
     if part.norm_after_rope:
         q, k = normed_heads(p, part, q, k)
     if part.temperature is not None:
         p.temperature(q, part.temperature)
-    p.append(il, k, v)
-    p.attention(att, q, il, part.heads, part.scoring)
+    if k is not None and v is not None:
+        p.append(il, k, v)
+    p.attention(att, q, il if part.source is None else part.source, part.heads, part.scoring)
     if gate is not None:
         p.sigmoid_gate(att, gate)
     return normed(p, att, part.sub_norm, "att_norm")
 
 
+def keys_and_values(p: Recorder, part: Attention, xb: Buffer) -> tuple[Buffer, Buffer] | tuple[None, None]:
+    """Before keys are normed and rotate. None for a block that uses those of another one."""
+    if part.k is None:
+        return None, None
+    k, v = p.buffer("k", part.kv_heads * part.key_length), p.buffer("v", part.kv_heads * part.value_length)
+    p.matmul(k, part.k, xb)
+    if part.v is None:
+        p.copy_heads(v, 0, k, 0, part.value_length, part.kv_heads)
+    else:
+        p.matmul(v, part.v, xb)
+    if part.v_norm is not None:
+        p.norm_heads(v, part.kv_heads, part.v_norm)
+    return k, v
+
+
 def projected_gate(p: Recorder, part: Attention, q: Buffer, xb: Buffer) -> Buffer | None:
-    """The queries, and the gate that lies behind each."""
+    """The queries, and the gate that lies behind each or is made like them."""
     if not part.gated:
         p.matmul(q, part.q, xb)
-        return None
+        if part.gate is None:
+            return None
+        gate = p.buffer("att_gate", part.gate.outputs)
+        p.matmul(gate, part.gate, xb)
+        return gate
     gate, both = p.buffer("att_gate", part.q.outputs // 2), p.buffer("q_and_gate", part.q.outputs)
     p.matmul(both, part.q, xb)
     p.split_heads(q, gate, both, part.heads)
     return gate
 
 
-def normed_heads(p: Recorder, part: Attention, q: Buffer, k: Buffer) -> tuple[Buffer, Buffer]:
+def normed_heads(p: Recorder, part: Attention, q: Buffer, k: Buffer | None) -> tuple[Buffer, Buffer | None]:
     if part.norm_rows:
-        return normed(p, q, part.q_norm, "qb"), normed(p, k, part.k_norm, "kb")
-    if part.q_norm is not None and part.k_norm is not None:
+        return normed(p, q, part.q_norm, "qb"), None if k is None else normed(p, k, part.k_norm, "kb")
+    if part.q_norm is not None:
         p.norm_heads(q, part.heads, part.q_norm)
+    if part.k_norm is not None and k is not None:
         p.norm_heads(k, part.kv_heads, part.k_norm)
     return q, k
 
@@ -285,13 +337,15 @@ def delta_net(p: Recorder, part: GatedDeltaNet, xb: Buffer, il: int) -> Buffer:
 # --- each row by itself -----------------------------------------------------------------------------------------------
 
 
-def feed_forward(p: Recorder, part: FeedForwardPart, y: Buffer, xb: Buffer) -> None:
-    """y = the part of xb, both [n_embd]"""
+def feed_forward(p: Recorder, part: FeedForwardPart, y: Buffer, xb: Buffer, x: Buffer) -> None:
+    """y = the part of xb, the norm of x, all [n_embd]"""
     match part:
         case FeedForward():
             dense(p, part, y, xb)
         case Experts():
-            experts(p, part, y, xb)
+            experts(p, part, y, xb, xb)
+        case TwoPaths():
+            two_paths(p, part, y, xb, x)
 
 
 def dense(p: Recorder, part: FeedForward, y: Buffer, xb: Buffer) -> None:
@@ -308,17 +362,34 @@ def dense(p: Recorder, part: FeedForward, y: Buffer, xb: Buffer) -> None:
     p.matmul(y, part.down, normed(p, hidden, part.sub_norm, "hidden_norm"))
 
 
-def experts(p: Recorder, part: Experts, y: Buffer, xb: Buffer) -> None:
+def two_paths(p: Recorder, part: TwoPaths, y: Buffer, xb: Buffer, x: Buffer) -> None:
+    path = p.buffer("path", part.network.down.outputs)
+    dense(p, part.network, path, xb)
+    p.norm(y, path, part.network_after)
+    asking = normed(p, x, part.router_before, "router x")
+    experts(p, part.experts, path, normed(p, x, part.experts_before, "hb"), asking)
+    p.add(y, normed(p, path, part.experts_after, "yb"))
+
+
+def experts(p: Recorder, part: Experts, y: Buffer, xb: Buffer, asking: Buffer) -> None:
+    """asking: what the router reads"""
     scores, weighted = p.buffer("scores", part.router.outputs), part.weighted_inputs
 
-    p.matmul(scores, part.router, xb)
+    p.matmul(scores, part.router, asking)
     choice = p.route(scores, part.routing)
-    xs = p.to_experts(xb, choice, (part.gate, part.up), weighted)
-    gate = p.expert_matmul("expert gate", part.gate, xs, choice)
+    inner, result = xb, y
+    if part.narrow is not None:
+        inner, result = (p.buffer(name, part.narrow.outputs) for name in ("narrow x", "narrow y"))
+        p.matmul(inner, part.narrow, xb)
+    xs = p.to_experts(inner, choice, (part.up,) if part.gate is None else (part.gate, part.up), weighted)
+    gate = None if part.gate is None else p.expert_matmul("expert gate", part.gate, xs, choice)
     up = p.expert_matmul("expert up", part.up, xs, choice)
-    p.activate(gate, up, part.activation)
-    ys = p.expert_matmul("expert y", part.down, gate, choice)
-    p.from_experts(y, ys, choice, not weighted)
+    hidden = up if gate is None else gate
+    p.activate(hidden, None if gate is None else up, part.activation)
+    ys = p.expert_matmul("expert y", part.down, hidden, choice)
+    p.from_experts(result, ys, choice, not weighted)
+    if part.widen is not None:
+        p.matmul(y, part.widen, result)
 
     if part.shared is not None:
         shared = p.buffer("shared", part.shared.down.outputs)

@@ -103,7 +103,7 @@ class Adapter:
             if _two(tensor.dims) != expected:
                 wanted, found = (" x ".join(map(str, each)) for each in (expected, _two(tensor.dims)))
                 raise ModelError(f"{self.path}: tensor {shown(tensor.name)}: expected {wanted}, found {found}")
-        if not math.isfinite(np.float32(self.factor(pair))):
+        if not abs(self.factor(pair)) <= np.finfo(np.float32).max:
             raise ModelError(f"{self.path}: a scale of {self.scale:g} and an alpha of {self.alpha:g} are too large")
 
 

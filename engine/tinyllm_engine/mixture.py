@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tinyllm_engine.agreed import SOFTMAX
+from tinyllm_engine.agreed import SIGMOID, SOFTMAX
 from tinyllm_engine.config import MAX_BLOCKS, MAX_LENGTH, ModelConfig
 
 Width = Callable[[ModelConfig, int], int]  # (config, block)
@@ -99,6 +99,8 @@ class Mixture:
     biases: whether the router and the experts have biases
     activation: of experts; "": as in dense layers
     weighted_inputs: what experts read is weighed, not what they give
+    narrowed: experts may work in a space of moe_latent_size
+    beside_network: beside a dense network, each with norms of its own; the router then reads a norm of its own too
     shared: the width of what all rows go through beside their experts, 0 for nothing
     shared_gated: whether the row decides how much that counts
     """
@@ -118,6 +120,8 @@ class Mixture:
     biases: bool = False
     activation: str = ""
     weighted_inputs: bool = False
+    narrowed: bool = False
+    beside_network: bool = False
     shared: Width = none
     shared_gated: bool = False
 
@@ -126,7 +130,19 @@ MIXTRAL = Mixture(required=False, scales=True)
 GRANITE_MOE = Mixture(required=False, shared=shared_key)
 DEEPSEEK = Mixture(layers=after_leading, width=expert_width, normalized=False, scale_key=True, shared=shared_experts)
 JAMBA = Mixture(by_router=True, normalized=False)
+GEMMA4 = Mixture(by_router=True, required=False, width=expert_width, scales=True, fused=True, beside_network=True)
 LFM2_MOE = Mixture(layers=after_leading, width=expert_width, gating_key=True, bias=True)
+NEMOTRON_MOE = Mixture(
+    by_router=True,
+    width=expert_width_or_share,
+    gating=SIGMOID,
+    normalized=None,
+    scale_key=True,
+    bias=True,
+    scales=True,
+    narrowed=True,
+    shared=shared_key,
+)
 QWEN3_NEXT = Mixture(
     width=expert_width_or_share, scales=True, fused=True, shared=shared_key_or_whole, shared_gated=True
 )

@@ -36,6 +36,10 @@ class ReferenceRunner:
         self.model, self.weights = model, model.weights
         for layer in self.weights.layers:
             for part in (*layer.mixers, layer.feed_forward):
+                if isinstance(part, Attention) and not _is_plain(part):
+                    raise UnsupportedModelError(
+                        "reference: expected attention without gates and with values of its own"
+                    )
                 if not isinstance(part, Attention | Projection | FeedForward | None):
                     kind = type(part).__name__
                     raise UnsupportedModelError(
@@ -143,6 +147,8 @@ class ReferenceSequence:
         product, n = self.runner.product, len(xb)
         q = product(part.q, xb).reshape(n, part.heads, part.key_length)
         k = product(part.k, xb).reshape(n, part.kv_heads, part.key_length)
+        assert part.k is not None
+        assert part.v is not None
         v = product(part.v, xb).reshape(n, part.kv_heads, part.value_length)
         if part.clamp:
             q, k, v = (np.clip(rows, -part.clamp, part.clamp) for rows in (q, k, v))
@@ -182,6 +188,10 @@ class ReferenceSequence:
         frequencies, magnitude = self.runner.rotations[rope]
         angle = positions.astype(np.float32)[:, None, None] * frequencies
         return np.cos(angle) * np.float32(magnitude), np.sin(angle) * np.float32(magnitude)
+
+
+def _is_plain(part: Attention) -> bool:
+    return part.v is not None and part.v_norm is None and not part.gated and part.gate is None
 
 
 def rows_of(table: TensorView, ids: Sequence[int]) -> Array:

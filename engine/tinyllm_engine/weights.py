@@ -27,17 +27,19 @@ from tinyllm_engine.parts.delta_net import GatedDeltaNet, read_delta_net
 from tinyllm_engine.parts.experts import Experts, has_experts, read_experts
 from tinyllm_engine.parts.feed_forward import FeedForward, read_feed_forward
 from tinyllm_engine.parts.latent_attention import LatentAttention, read_latent_attention
+from tinyllm_engine.parts.layer_inputs import LayerInput, LayerInputs, read_layer_input, read_layer_inputs
 from tinyllm_engine.parts.mamba import Mamba, read_mamba
 from tinyllm_engine.parts.mamba2 import Mamba2, read_mamba2
 from tinyllm_engine.parts.plamo2 import Plamo2, read_plamo2
 from tinyllm_engine.parts.rotation import Rotations, read_rotations
 from tinyllm_engine.parts.short_convolution import ShortConvolution, read_short_convolution
+from tinyllm_engine.parts.two_paths import TwoPaths, read_two_paths
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.tensor import TensorView
 
 Recurrent = ShortConvolution | Mamba | Mamba2 | Plamo2 | GatedDeltaNet
 Mixer = Attention | LatentAttention | Projection | Recurrent
-FeedForwardPart = FeedForward | Experts
+FeedForwardPart = FeedForward | Experts | TwoPaths
 NOTHING_CACHED = LayerShape(0, 0, 0)
 READ_RECURRENT: dict[str, Callable[[Tensors, Architecture, ModelConfig, int], Recurrent]] = {
     "short_convolution": read_short_convolution,
@@ -56,6 +58,8 @@ class Layer:
 
     mixers: what they come to is added up; none in a block that only has a feed-forward network
     parallel: the network reads the same x as the mixers, by its own norm or, without one, what they read
+    input: what the block reads of a token by itself, at its end; None: nothing
+    output_scale: what x is multiplied with behind that
     """
 
     attn_norm: Norm | None
@@ -65,6 +69,8 @@ class Layer:
     feed_forward: FeedForwardPart | None
     ffn_post_norm: Norm | None
     parallel: bool = False
+    input: LayerInput | None = None
+    output_scale: float = 1.0
 
     @property
     def cached(self) -> LayerShape:
@@ -90,6 +96,7 @@ class Weights:
         embedding_norm: of the sum
     final_softcap: logits become cap * tanh(logit / cap); 0: they stay
     ropes: all the ways in which some layer's heads rotate
+    layer_inputs: what the `input` of layers reads; None: they have none
     """
 
     token_embd: TensorView
@@ -102,6 +109,7 @@ class Weights:
     output: Linear
     final_softcap: float
     ropes: tuple[Rope, ...]
+    layer_inputs: LayerInputs | None = None
 
 
 def check_sizes(config: ModelConfig, path: str) -> None:
@@ -148,6 +156,7 @@ def read_weights(tensors: Tensors, facts: Architecture, config: ModelConfig) -> 
         output=_output(tensors, token_embd).scaled(facts.logit_scale(config)),
         final_softcap=facts.final_softcap or 0.0 if softcap is None else softcap,
         ropes=rotations.all if rotations is not None else (),
+        layer_inputs=read_layer_inputs(tensors, facts, config),
     )
 
 
@@ -198,7 +207,14 @@ def _layer(
         feed_forward=feed_forward,
         ffn_post_norm=norm(names.ffn_after, feed_forward is not None),
         parallel=parallel,
+        input=read_layer_input(tensors, facts, config, block),
+        output_scale=_output_scale(tensors, facts, block),
     )
+
+
+def _output_scale(tensors: Tensors, facts: Architecture, block: int) -> float:
+    name = f"blk.{block}.layer_output_scale.weight"
+    return float(tensors.vector(name, 1)[0]) if facts.output_scales and name in tensors else 1.0
 
 
 def _is_parallel(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> bool:
@@ -235,7 +251,8 @@ def _mixers(
 def _feed_forward(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> FeedForwardPart | None:
     part: FeedForwardPart
     if has_experts(tensors, facts, config, block):
-        part = read_experts(tensors, facts, config, block)
+        beside = facts.experts is not None and facts.experts.beside_network
+        part = (read_two_paths if beside else read_experts)(tensors, facts, config, block)
     elif config.feed_forward_length[block] and facts.feed_forward:
         part = read_feed_forward(tensors, facts, config, block)
     else:

@@ -1,23 +1,12 @@
 """Dense decoders in many shapes: odd layer counts, absent keys, optional tensors, keys that a family ignores."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 from support.engines import ENGINES, running
-from support.golden import GOLDEN, nmse, toy_models
+from support.golden import GOLDEN, family_toys, nmse, write_family_toy
 
 pytestmark = pytest.mark.golden
-
-
-def load_toys():
-    spec = importlib.util.spec_from_file_location("toys", GOLDEN / "families" / "toys.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOYS = load_toys()
+TOYS = family_toys()
 TOKENS = TOYS.tokens()
 
 
@@ -34,9 +23,7 @@ def test_every_model_has_its_answer(recorded):
 @pytest.mark.parametrize("name", TOYS.TOYS)
 def test_logits(name, engine, tmp_path, recorded):
     """One by one, then in batches."""
-    path = tmp_path / f"{name}.gguf"
-    toy_models().write(str(path), TOYS.TOYS[name].spec(), TOYS.seed_of(name))
-    with running(engine, path) as runner:
+    with running(engine, write_family_toy(tmp_path, name)) as runner:
         sequence = runner.sequence()
         found = [sequence.forward([id])[None] for id in TOKENS[:7]]
         found += [sequence.forward(TOKENS[at : at + 9], all_logits=True) for at in range(7, len(TOKENS), 9)]

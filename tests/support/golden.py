@@ -27,6 +27,23 @@ def toy_models() -> ModuleType:
 
 
 @cache
+def family_toys() -> ModuleType:
+    """The dense decoders of `families`, written down by what they are."""
+    spec = importlib.util.spec_from_file_location("toys", GOLDEN / "families" / "toys.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write_family_toy(folder: Path, name: str) -> Path:
+    toys, path = family_toys(), folder / f"{name}.gguf"
+    toy_models().write(str(path), toys.TOYS[name].spec(), toys.seed_of(name))
+    return path
+
+
+@cache
 def toy_specs(collection: str = "archs") -> dict[str, Any]:
     """The toy models of a folder."""
     return json.loads((GOLDEN / collection / "specs.json").read_text())

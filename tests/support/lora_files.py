@@ -38,7 +38,7 @@ def pairs(model: Model, names: Iterable[str], rank: int, seed: int = 3) -> dict[
     return values
 
 
-def metadata(architecture: str, alpha: float, **changes: Any) -> dict[str, Any]:
+def metadata(architecture: str, alpha: float, /, **changes: Any) -> dict[str, Any]:
     """`changes` by the last part of the key; None removes it."""
     keys = {
         "general.type": "adapter",

@@ -86,7 +86,7 @@ def test_kernels_compute_what_their_twins_say(tmp_path, rank):
     runner = Runner(Model.open(QUANTIZED, adapters=[(adapter, SCALE)]), context_length=64, threads=2)
     try:
         for ids in ([1, 2, 3, 4, 5], [6]):
-            check_pass(runner.sequence(), ids)
+            check_pass(runner, ids)
     finally:
         runner.close()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tinyllm_engine.config import MAX_LENGTH, ModelConfig
+from tinyllm_engine.config import MAX_HEAD_LENGTH, MAX_LENGTH, ModelConfig
 from tinyllm_engine.errors import ModelError
 from tinyllm_engine.facts import Architecture
 from tinyllm_engine.kv_cache import LayerShape
@@ -46,16 +47,20 @@ class Attention:
     """softmax(scores of q and k) v, with groups of heads / kv_heads queries that share one key and value.
 
     q, k, v: [embedding_length -> heads of their lengths]; output: [heads * value_length -> embedding_length]
+    v: None where values are what keys are before they are normed
+    source: the block whose keys and values the queries meet, where the block has none (k and v are None); else None
     clamp: what q, k and v are clamped to, 0: nothing
     q_norm, k_norm: of the heads of q and k, or of their rows with norm_rows; before they rotate, or after it
+    v_norm: of the heads of v
     rope: how q and k rotate; None where they do not
     sub_norm: of what `output` multiplies
     gated: what `output` multiplies is first multiplied by the sigmoid of what q has behind each head
+    gate: or by the sigmoid of this product; [embedding_length -> heads * value_length]
     """
 
     q: Linear
-    k: Linear
-    v: Linear
+    k: Linear | None
+    v: Linear | None
     output: Linear
     heads: int
     kv_heads: int
@@ -66,15 +71,20 @@ class Attention:
     clamp: float = 0.0
     q_norm: Norm | None = None
     k_norm: Norm | None = None
+    v_norm: Norm | None = None
+    source: int | None = None
     norm_rows: bool = False
     norm_after_rope: bool = False
     temperature: Temperature | None = None
     sub_norm: Norm | None = None
     gated: bool = False
+    gate: Linear | None = None
 
     @property
     def cached(self) -> LayerShape:
-        return LayerShape(self.kv_heads, self.key_length, self.value_length)
+        """The shape of keys and values that it adds; see `source`."""
+        heads = self.kv_heads if self.source is None else 0
+        return LayerShape(heads, self.key_length, self.value_length)
 
     def scaled(self, factor: float) -> Attention:
         return replace(self, output=self.output.scaled(factor))
@@ -96,15 +106,24 @@ def read_attention(
     """The attention of a block that has heads. ModelError for shapes that do not belong together."""
     blk, embedding = f"blk.{block}", config.embedding_length
     heads, kv_heads = config.head_count[block], config.head_count_kv[block]
-    d_k, d_v = config.key_length, config.value_length
+    window = windows(facts, config)[block]
+    d_k, d_v = head_lengths(facts, config, block)
+    source = shared_source(facts, config, block)
     if not kv_heads or not heads or heads % kv_heads:
         raise ModelError(
             f"{tensors.path}: attention.head_count_kv: expected a divisor of {heads} heads, found {kv_heads}"
         )
-    q_size = heads * d_k * (2 if facts.attention_gate else 1)
-    q, k, v = _projections(tensors, blk, embedding, (q_size, kv_heads * d_k, kv_heads * d_v))
-    q_norm, k_norm = _head_norms(tensors, facts, config, block)
-    window = windows(facts, config)[block]
+    q_size = heads * d_k * (2 if facts.attention_gate == "behind" else 1)
+    sizes = q_size, kv_heads * d_k, kv_heads * d_v
+    k: Linear | None = None
+    v: Linear | None = None
+    if source is not None:
+        q = tensors.linear(f"{blk}.attn_q", embedding, q_size)
+    elif facts.shared_keys and f"{blk}.attn_v.weight" not in tensors and d_k == d_v:
+        q, k = _projections(tensors, blk, embedding, sizes[:2])
+    else:
+        q, k, v = _projections(tensors, blk, embedding, sizes)
+    q_norm, k_norm = _head_norms(tensors, facts, config, block, d_k, source is None)
     rotates = rotations is not None and facts.rotates(config, block, window > 0)
     return Attention(
         q=q,
@@ -126,11 +145,16 @@ def read_attention(
         clamp=(config.keys.scale("attention.clamp_kqv") or 0.0) if facts.clamp_qkv else 0.0,
         q_norm=q_norm,
         k_norm=k_norm,
+        v_norm=Norm("rms", np.ones(d_v, np.float32), np.zeros(d_v, np.float32), config.epsilon("rms"))
+        if facts.v_norm
+        else None,
+        source=source,
         norm_rows=facts.qk_norm == "row",
         norm_after_rope=facts.qk_norm_after_rope,
         temperature=_temperature(facts, config),
         sub_norm=_norm(tensors, facts, config, f"{blk}.attn_sub_norm", heads * d_v) if facts.sub_norms else None,
-        gated=facts.attention_gate,
+        gated=facts.attention_gate == "behind",
+        gate=tensors.linear(f"{blk}.attn_gate", embedding, heads * d_v) if facts.attention_gate == "matrix" else None,
     )
 
 
@@ -139,9 +163,39 @@ def read_projection(tensors: Tensors, config: ModelConfig, block: int) -> Projec
     return Projection(tensors.linear(f"blk.{block}.attn_output", embedding, embedding))
 
 
-def _projections(tensors: Tensors, blk: str, embedding: int, sizes: tuple[int, int, int]) -> list[Linear]:
+def head_lengths(facts: Architecture, config: ModelConfig, block: int) -> tuple[int, int]:
+    """Elements of a key and of a value of the block."""
+    window, lengths = facts.window, (config.key_length, config.value_length)
+    if window is None or not window.own_heads or not windows(facts, config)[block]:
+        return lengths
+    names = ("attention.key_length_swa", "attention.value_length_swa")
+    key, value = (
+        config.keys.integer(name, 1, MAX_HEAD_LENGTH, default=length)
+        for name, length in zip(names, lengths, strict=True)
+    )
+    return key, value
+
+
+def shared_source(facts: Architecture, config: ModelConfig, block: int) -> int | None:
+    """The block whose keys and values a block uses that has none of its own: the last of its kind that has some."""
+    name = "attention.shared_kv_layers"
+    shared = config.keys.integer(name, 0, config.block_count, default=0) if facts.shared_keys else 0
+    first = config.block_count - shared
+    if block < first:
+        return None
+    source = first - (2 if windows(facts, config)[block] else 1)
+    kinds = [
+        (bool(windows(facts, config)[each]), config.head_count_kv[each], head_lengths(facts, config, each))
+        for each in (block, max(source, 0))
+    ]
+    if source < 0 or kinds[0] != kinds[1]:
+        config.keys.fail(config.keys.get(name)[0], f"blocks before {first} with keys such as those of {block}", shared)
+    return source
+
+
+def _projections(tensors: Tensors, blk: str, embedding: int, sizes: Sequence[int]) -> list[Linear]:
     """The matrices of q, k and v, each by itself or all in one; then their biases may still be apart."""
-    names = [f"{blk}.attn_{name}" for name in "qkv"]
+    names = [f"{blk}.attn_{name}" for name in "qkv"[: len(sizes)]]
     if f"{blk}.attn_qkv.weight" not in tensors:
         return [tensors.linear(name, embedding, size) for name, size in zip(names, sizes, strict=True)]
     parts = tensors.stacked(f"{blk}.attn_qkv", embedding, sizes)
@@ -156,14 +210,16 @@ def _norm(tensors: Tensors, facts: Architecture, config: ModelConfig, name: str,
 
 
 def _head_norms(
-    tensors: Tensors, facts: Architecture, config: ModelConfig, block: int
-) -> tuple[Norm, Norm] | tuple[None, None]:
+    tensors: Tensors, facts: Architecture, config: ModelConfig, block: int, size: int, has_keys: bool
+) -> tuple[Norm, Norm] | tuple[Norm | None, None]:
     """The norms of queries and keys. An optional one is there for both where it is there for the queries."""
     blk = f"blk.{block}"
     if not facts.qk_norm or (facts.qk_norm_optional and f"{blk}.attn_q_norm.weight" not in tensors):
         return None, None
-    size, heads, kv_heads = config.key_length, config.head_count[block], config.head_count_kv[block]
+    heads, kv_heads = config.head_count[block], config.head_count_kv[block]
     q_name, k_name = f"{blk}.attn_q_norm", f"{blk}.attn_k_norm"
+    if not has_keys:
+        return _norm(tensors, facts, config, q_name, size, heads), None
     if facts.qk_norm == "row":
         q_norm, k_norm = (
             _norm(tensors, facts, config, name, count * size) for name, count in ((q_name, heads), (k_name, kv_heads))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tinyllm_engine.agreed import SIGMOID, SOFTMAX, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS, UNIT
-from tinyllm_engine.config import MAX_EXPERTS, ModelConfig
+from tinyllm_engine.config import MAX_EXPERTS, MAX_LENGTH, ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.facts import Architecture
 from tinyllm_engine.mixture import Mixture
@@ -48,23 +48,28 @@ class Routing:
 class Experts:
     """The sum of weight * down(activation(gate(x)) * up(x)) over the experts of a row, and of what all rows share.
 
-    router: [embedding_length -> experts]; gate, up, down: a matrix for each expert
+    router: [embedding_length -> experts]; gate, up, down: a matrix for each expert; gate None: activation(up(x))
+    narrow, widen: between what rows are and what experts read and give, or None
     weighted_inputs: what an expert reads is weighed, not what it gives
     shared: a network that all rows go through; shared_gate: [embedding_length -> 1], its sigmoid is how much it counts
     """
 
     router: Linear
     routing: Routing
-    gate: Stack
+    gate: Stack | None
     up: Stack
     down: Stack
     activation: str
+    narrow: Linear | None = None
+    widen: Linear | None = None
     weighted_inputs: bool = False
     shared: FeedForward | None = None
     shared_gate: Linear | None = None
 
     def scaled(self, factor: float) -> Experts:
         shared = None if self.shared is None else self.shared.scaled(factor)
+        if self.widen is not None:
+            return replace(self, widen=self.widen.scaled(factor), shared=shared)
         return replace(self, down=self.down.scaled(factor), shared=shared)
 
 
@@ -83,6 +88,7 @@ def read_experts(tensors: Tensors, facts: Architecture, config: ModelConfig, blo
     mixture = facts.experts
     assert mixture is not None
     blk, embedding, count = f"blk.{block}", config.embedding_length, config.expert_count
+    keys = config.keys
     if not count:
         config.keys.fail(config.keys.get("expert_count")[0], "a number of experts above 0", None)
     width = mixture.width(config, block)
@@ -94,18 +100,25 @@ def read_experts(tensors: Tensors, facts: Architecture, config: ModelConfig, blo
     def stacks(name: str, inputs: int, *outputs: int) -> list[Stack]:
         return read_stacks(tensors, f"{blk}.{name}", inputs, outputs, count, mixture.scales, mixture.biases)
 
-    if mixture.fused and f"{blk}.ffn_gate_up_exps.weight" in tensors:
+    inner = keys.integer("moe_latent_size", 0, MAX_LENGTH, default=0) if mixture.narrowed else 0
+    whole, embedding = embedding, inner or embedding
+    gate: Stack | None
+    if facts.gate == "none":
+        gate, (up,) = None, stacks("ffn_up_exps", embedding, width)
+    elif mixture.fused and f"{blk}.ffn_gate_up_exps.weight" in tensors:
         gate, up = stacks("ffn_gate_up_exps", embedding, width, width)
     else:
         (gate,), (up,) = stacks("ffn_gate_exps", embedding, width), stacks("ffn_up_exps", embedding, width)
     (down,) = stacks("ffn_down_exps", width, embedding)
     return Experts(
-        router=tensors.linear(f"{blk}.ffn_gate_inp", embedding, count),
+        router=tensors.linear(f"{blk}.ffn_gate_inp", whole, count, scaled=not mixture.beside_network),
         routing=_routing(tensors, mixture, config, block),
         gate=gate,
         up=up,
         down=down,
         activation=mixture.activation or facts.activation,
+        narrow=tensors.linear(f"{blk}.ffn_latent_down", whole, inner) if inner else None,
+        widen=tensors.linear(f"{blk}.ffn_latent_up", inner, whole) if inner else None,
         weighted_inputs=mixture.weighted_inputs,
         shared=_shared(tensors, facts, config, block),
         shared_gate=_shared_gate(tensors, config, block) if mixture.shared_gated else None,
@@ -148,7 +161,7 @@ def _shared(tensors: Tensors, facts: Architecture, config: ModelConfig, block: i
         return tensors.linear(f"{blk}.{name}_shexp", inputs, outputs, scaled=mixture.scales, scale_bias=True)
 
     return FeedForward(
-        gate=linear("ffn_gate", embedding, width),
+        gate=None if facts.gate == "none" else linear("ffn_gate", embedding, width),
         up=linear("ffn_up", embedding, width),
         down=linear("ffn_down", width, embedding),
         activation=mixture.activation or facts.activation,

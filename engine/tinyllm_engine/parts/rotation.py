@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tinyllm_engine.config import ModelConfig, RopeConfig
+from tinyllm_engine.config import MAX_HEAD_LENGTH, ModelConfig, RopeConfig
 from tinyllm_engine.facts import Architecture
 from tinyllm_engine.parts.base import Tensors
 from tinyllm_engine.rope import Rope
@@ -42,6 +42,8 @@ def read_rotations(tensors: Tensors, facts: Architecture, config: ModelConfig) -
         resting=_resting(rope.dimension_count // 2, sections, facts.rope_sections) if sections else None,
     )
     own = _windowed(rope, facts, config)
+    if facts.window is not None and not facts.window.rope_factors:
+        return Rotations(full, replace(full, config=own or rope, factors=None, long_factors=None))
     return Rotations(full, full if own is None else replace(full, config=own))
 
 
@@ -72,6 +74,9 @@ def _windowed(rope: RopeConfig, facts: Architecture, config: ModelConfig) -> Rop
     if window is None:
         return None
     own = rope
+    if window.own_heads:
+        size = config.keys.integer("rope.dimension_count_swa", 0, MAX_HEAD_LENGTH, default=own.dimension_count)
+        own = replace(own, dimension_count=size)
     if window.rope_key:
         default = window.rope_base or rope.freq_base
         own = replace(own, freq_base=config.keys.positive_or("rope.freq_base_swa", default))

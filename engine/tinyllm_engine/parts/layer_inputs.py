@@ -1,0 +1,69 @@
+"""What each layer reads of a token by itself: a slice of a second embedding, mixed with a projection of the first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tinyllm_engine.config import MAX_LENGTH, ModelConfig
+from tinyllm_engine.facts import Architecture
+from tinyllm_engine.parts.base import Linear, Norm, Tensors
+from tinyllm_engine.tensor import TensorView
+
+
+@dataclass(frozen=True, eq=False)
+class LayerInputs:
+    """(scale * table[token] + norm(projection(x))) / sqrt(2), x being the embedding of the token.
+
+    table: [blocks * length, vocabulary]; projection: [embedding_length -> blocks * length]
+    norm: of the part of each block, `length` elements
+    """
+
+    table: TensorView
+    scale: float
+    projection: Linear
+    norm: Norm
+    length: int
+    blocks: int
+
+
+@dataclass(frozen=True, eq=False)
+class LayerInput:
+    """x += norm(projection(gelu(gate(x)) * input)), at the end of a block, with the block's slice of LayerInputs."""
+
+    gate: Linear
+    projection: Linear
+    norm: Norm
+
+
+def inputs_length(facts: Architecture, config: ModelConfig) -> int:
+    """Elements that each layer reads; 0: there are none."""
+    if not facts.layer_inputs:
+        return 0
+    return config.keys.integer("embedding_length_per_layer_input", 0, MAX_LENGTH // config.block_count, default=0)
+
+
+def read_layer_inputs(tensors: Tensors, facts: Architecture, config: ModelConfig) -> LayerInputs | None:
+    """ModelError for shapes that do not belong together."""
+    length = inputs_length(facts, config)
+    if not length:
+        return None
+    table = tensors.view("per_layer_token_embd.weight")
+    size = length * config.block_count
+    if table.dims != (size, config.vocab_size):
+        raise tensors.wrong_shape(table, [size, config.vocab_size])
+    projection = tensors.linear("per_layer_model_proj", config.embedding_length, size)
+    norm = tensors.norm("per_layer_proj_norm", length, facts.norm, config.epsilon(facts.norm))
+    return LayerInputs(
+        table, length**0.5, projection.scaled(config.embedding_length**-0.5), norm, length, config.block_count
+    )
+
+
+def read_layer_input(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> LayerInput | None:
+    length, embedding = inputs_length(facts, config), config.embedding_length
+    if not length:
+        return None
+    return LayerInput(
+        gate=tensors.linear(f"blk.{block}.inp_gate", embedding, length),
+        projection=tensors.linear(f"blk.{block}.proj", length, embedding),
+        norm=tensors.norm(f"blk.{block}.post_norm", embedding, facts.norm, config.epsilon(facts.norm)),
+    )

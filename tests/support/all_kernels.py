@@ -1,0 +1,17 @@
+"""All kernels of the engine, compiled at once: in one process for each processor, as far as none are cached."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+from tinyllm_engine import kernels
+from tinyllm_engine.jit import Compiled
+from tinyllm_engine.preparation import compile_missing
+
+
+def compile_all_kernels() -> None:
+    names = [f"{kernels.__name__}.{module.name}" for module in pkgutil.iter_modules(kernels.__path__)]
+    names += ["tinyllm_engine.team", "tinyllm_engine.decode"]
+    found = [vars(import_module(name)).values() for name in names]
+    compile_missing([item for values in found for item in values if isinstance(item, Compiled)])
