@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,11 @@ class LlamaCpp:
         request = {"do": "logits", "path": str(model), "ids": ids, "adapter": str(adapter), "scale": scale}
         return np.array(self._ask(request), np.float32)
 
+    def walks(self, vocabulary: Path, grammar: str, seeds: int, length: int) -> list[list[tuple[list[int], int]]]:
+        """Random walks through what a grammar allows: for each step the tokens that may come, and the one taken."""
+        request = {"do": "walks", "path": str(vocabulary), "grammar": grammar, "seeds": seeds, "length": length}
+        return self._ask(request)
+
     def _ask(self, request: dict[str, Any]) -> Any:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -92,12 +98,44 @@ def _serve() -> None:
             answer: Any = [
                 encode(text.encode(), add_bos=False, special=request["special"]) for text in request["texts"]
             ]
+        elif request["do"] == "walks":
+            answer = _walks(llama_cpp, request)
         elif request["do"] == "logits":
             answer = _logits(llama_cpp, request)
         else:
             answer = _format(llama_cpp, request)
         output.write(json.dumps(answer) + "\n")
         output.flush()
+
+
+def _walks(llama_cpp: Any, request: dict[str, Any]) -> list[list[tuple[list[int], int]]]:
+    params = llama_cpp.llama_model_default_params()
+    params.vocab_only = True
+    model = llama_cpp.llama_model_load_from_file(request["path"].encode(), params)
+    vocabulary = llama_cpp.llama_model_get_vocab(model)
+    sampler = llama_cpp.llama_sampler_init_grammar(vocabulary, request["grammar"].encode(), b"root")
+    if not sampler:
+        raise RuntimeError(f"llama.cpp cannot read {request['grammar']!r}")
+    return [_walk(llama_cpp, vocabulary, sampler, seed, request["length"]) for seed in range(request["seeds"])]
+
+
+def _walk(llama_cpp: Any, vocabulary: Any, sampler: Any, seed: int, length: int) -> list[tuple[list[int], int]]:
+    import ctypes
+
+    random, steps = Random(seed), []
+    size = llama_cpp.llama_vocab_n_tokens(vocabulary)
+    llama_cpp.llama_sampler_reset(sampler)
+    for _ in range(length):
+        tokens = (llama_cpp.llama_token_data * size)(*(llama_cpp.llama_token_data(id, 0.0, 0.0) for id in range(size)))
+        array = llama_cpp.llama_token_data_array(tokens, size, -1, False)
+        llama_cpp.llama_sampler_apply(sampler, ctypes.byref(array))
+        allowed = [token.id for token in tokens if token.logit == 0.0]
+        taken = random.choice(allowed)
+        steps.append((allowed, taken))
+        if llama_cpp.llama_vocab_is_eog(vocabulary, taken):
+            break
+        llama_cpp.llama_sampler_accept(sampler, taken)
+    return steps
 
 
 def _logits(llama_cpp: Any, request: dict[str, Any]) -> list[list[float]]:
