@@ -23,7 +23,7 @@ from tinyllm_engine.parts.base import LowRank
 from tinyllm_engine.tensor import TensorView
 
 EMBEDDING = "token_embd.weight"
-MOST_RANK = 1 << 16
+MOST_RANK, MOST_FACTOR = 1 << 16, 3.4e38
 _STEP = 1 << 20  # elements looked at in one go
 
 
@@ -103,7 +103,7 @@ class Adapter:
             if _two(tensor.dims) != expected:
                 wanted, found = (" x ".join(map(str, each)) for each in (expected, _two(tensor.dims)))
                 raise ModelError(f"{self.path}: tensor {shown(tensor.name)}: expected {wanted}, found {found}")
-        if not abs(self.factor(pair)) <= np.finfo(np.float32).max:
+        if not abs(self.factor(pair)) <= MOST_FACTOR:
             raise ModelError(f"{self.path}: a scale of {self.scale:g} and an alpha of {self.alpha:g} are too large")
 
 

@@ -518,7 +518,7 @@ def test_a_file_without_a_template_says_so(toy: Toy, backend: LocalBackend, file
             self.chat_template = None
             self.template_notes = ("the file has no chat template",)
 
-    toy.open_model = lambda path, progress: NoTemplate(path)  # type: ignore[method-assign]
+    toy.open_model = lambda path, progress, adapters: NoTemplate(path)  # type: ignore[method-assign]
     info = opened(backend, file)
     assert not info.has_chat_template
     assert any("no chat template" in note for note in info.notes)
