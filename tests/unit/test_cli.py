@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
-from support import gguf_files, tiny_model
+from support import gguf_files, lora_files, tiny_model
 from tinyllm_chat import __version__
 from tinyllm_chat.chat.catalogue import CatalogueEntry
 from tinyllm_chat.chat.models import resolve_model
@@ -29,6 +29,7 @@ from tinyllm_chat.cli import chat as chat_command
 from tinyllm_chat.cli.program import program
 from tinyllm_chat.cli.text import one_line, printable, size
 from tinyllm_chat.cli.verbs import VERBS
+from tinyllm_engine.model import Model
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -122,6 +123,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
         (["--dry-sequence-breaker", "none"], {"dry_sequence_breakers": ()}),
         (["-l", "7+1", "--logit-bias", "9-inf", "--ignore-eos"], {"logit_bias": ("7+1", "9-inf"), "ignore_eos": True}),
         (["--samplers", "top_k;temp", "--mirostat", "2"], {"samplers": ("top_k;temp",), "mirostat": 2}),
+        (["--lora", "a.gguf", "--lora", "C:\\new.gguf:0.5"], {"lora": ("a.gguf", "C:\\new.gguf:0.5")}),
+        (["--lora", "none"], {"lora": ()}),
         (["-j", "{}"], {"json_schema": "{}"}),
         (["-jf", "a.json", "-p", "x"], {"json_schema_file": "a.json", "prompt": "x"}),
         (["--grammar-file", "a.gbnf"], {"grammar_file": "a.gbnf"}),
@@ -585,6 +588,24 @@ def test_inspect_json(tiny: Path) -> None:
     # 2 layers, 2 heads of 16 for K and V each, 2 bytes
     assert report["memory"]["cache_bytes_per_token"] == 2 * 2 * (16 + 16) * 2
     assert report["memory"]["cache_bytes"] == 128 * 256
+
+
+def test_inspect_says_whether_an_adapter_fits(tiny: Path, tmp_path: Path) -> None:
+    values = lora_files.pairs(Model.open(tiny), ["blk.0.attn_q.weight"], 8)
+    path = lora_files.write(tmp_path / "pirate.gguf", values, lora_files.metadata("llama", 16.0))
+    report = json.loads(run("inspect", tiny, "--lora", f"{path}:0.5", "--json").stdout)
+    (adapter,) = report["adapters"]
+    assert report["runs"]
+    assert (adapter["path"], adapter["scale"], adapter["alpha"]) == (str(path), 0.5, 16.0)
+    assert (adapter["ranks"], adapter["adapted"]) == ([8], 1)
+    text = run("inspect", tiny, "--lora", path).stdout
+    assert "of 1 tensors, rank 8, alpha 16, scale 1" in text
+    assert "Pirate" in text
+    other = lora_files.write(tmp_path / "other.gguf", values, lora_files.metadata("qwen2", 16.0))
+    report = json.loads(run("inspect", tiny, "--lora", other, "--json").stdout)
+    assert not report["runs"]
+    assert report["problems"][0].startswith(f"{other}: expected an adapter for 'llama' models")
+    assert "Runs: no" in run("inspect", path).stdout
 
 
 def test_inspect_shows_everything_as_text(tiny: Path) -> None:

@@ -511,6 +511,20 @@ def test_without_a_template_the_text_goes_on(toy: Toy, file: Path) -> None:
     backend.close()
 
 
+def test_adapters_are_opened_shown_and_make_another_model(toy: Toy, file: Path) -> None:
+    adapter = file.with_name("pirate.gguf")
+    adapter.write_bytes(b"adapter")
+    fingerprints = set()
+    for lora, lines in (((), ()), ((str(adapter),), ("pirate × 1",)), ((f"{adapter}:0.5",), ("pirate × 0.5",))):
+        backend = LocalBackend(ModelOptions(lora=lora), load=toy.api, free=lambda: None)
+        info = opened(backend, file)
+        assert info.adapters == lines
+        assert toy.adapters == tuple((adapter, 0.5 if ":" in text else 1.0) for text in lora)
+        fingerprints.add(info.fingerprint)
+        backend.close()
+    assert len(fingerprints) == 3
+
+
 def test_a_file_without_a_template_says_so(toy: Toy, backend: LocalBackend, file: Path) -> None:
     class NoTemplate(ToyModel):
         def __post_init__(self) -> None:

@@ -123,6 +123,15 @@ def test_a_fingerprint_depends_on_every_part_of_the_file(tmp_path: Path) -> None
     assert len(found) == 6
 
 
+def test_adapters_make_another_model(tmp_path: Path) -> None:
+    model, one, two = (tmp_path / name for name in ("model.gguf", "one.gguf", "two.gguf"))
+    for path in (model, one, two):
+        path.write_bytes(os.urandom(100))
+    adapted = [[(one, 1.0)], [(one, 0.5)], [(two, 1.0)], [(one, 1.0), (two, 1.0)], [(two, 1.0), (one, 1.0)]]
+    found = {fingerprint(model, adapters) for adapters in adapted}
+    assert len({fingerprint(model), *found}) == 6
+
+
 def test_a_fingerprint_does_not_read_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.gguf"
     with open(path, "wb") as file:

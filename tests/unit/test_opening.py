@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from tinyllm_chat.chat.adapters import adapter_files
 from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choose_context, display_name
 
 
@@ -25,6 +26,22 @@ from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choos
 )
 def test_the_name_is_one_printable_line(file_name: str, general_name: str, shown: str) -> None:
     assert display_name(Path(file_name), general_name) == shown
+
+
+def test_an_adapter_is_a_file_and_perhaps_a_scale(tmp_path: Path) -> None:
+    odd = tmp_path / "a:2"
+    odd.touch()
+    texts = ["a.gguf", "a.gguf:0.5", "C:\\a.gguf", "C:\\a.gguf:-1", str(odd), f"{odd}:3", "a:b", ":1"]
+    assert [(str(path), scale) for path, scale in adapter_files(texts)] == [
+        ("a.gguf", 1.0),
+        ("a.gguf", 0.5),
+        ("C:\\a.gguf", 1.0),
+        ("C:\\a.gguf", -1.0),
+        (str(odd), 1.0),
+        (str(odd), 3.0),
+        ("a:b", 1.0),
+        (":1", 1.0),
+    ]
 
 
 CONFIG = SimpleNamespace(context_length=8192, head_count_kv=(3,) * 30, key_length=64, value_length=64)

@@ -138,7 +138,7 @@ def _adapter(adapter: Adapter) -> dict[str, Any]:
         "scale": adapter.scale,
         "alpha": adapter.alpha,
         "ranks": list(adapter.ranks),
-        "matrices": len(adapter.pairs),
+        "adapted": len(adapter.pairs),
         "metadata": {key: _abbreviated(value) for key, value in adapter.metadata.items()},
         "notes": list(adapter.notes),
     }
@@ -231,7 +231,7 @@ def _print_adapter(adapter: dict[str, Any]) -> None:
     ranks = " and ".join(str(rank) for rank in adapter["ranks"])
     click.echo(f"\nAdapter {one_line(adapter['path'])}")
     click.echo(
-        f"  {adapter['matrices']} matrices, rank {ranks}, alpha {adapter['alpha']:g}, scale {adapter['scale']:g}"
+        f"  of {adapter['adapted']} tensors, rank {ranks}, alpha {adapter['alpha']:g}, scale {adapter['scale']:g}"
     )
     for key, value in adapter["metadata"].items():
         click.echo(f"  {one_line(key):48}  {_shown(value)}")
