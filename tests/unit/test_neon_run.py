@@ -5,13 +5,10 @@ from support import cross, emulated_neon
 
 # Each kind of product, of cache and of row operation.
 TESTS = (
-    "test_products[Q4_0]",
     "test_products[Q6_K]",
     "test_products[Q8_0]",
     "test_products[IQ4_XS]",
     "test_embeddings[IQ3_XXS]",
-    "test_embeddings[NVFP4]",
-    "test_embeddings[TQ1_0]",
     "test_products[F16]",
     "test_norms_and_activations[9-96-3]",
     "test_append[1-3-1000-f16]",
