@@ -145,10 +145,10 @@ class ReferenceSequence:
     def _attention(self, part: Attention, xb: Array, il: int, positions: NDArray[np.int64]) -> Array:
         """What `output` multiplies: [n, n_head * d]"""
         product, n = self.runner.product, len(xb)
-        q = product(part.q, xb).reshape(n, part.heads, part.key_length)
-        k = product(part.k, xb).reshape(n, part.kv_heads, part.key_length)
         assert part.k is not None
         assert part.v is not None
+        q = product(part.q, xb).reshape(n, part.heads, part.key_length)
+        k = product(part.k, xb).reshape(n, part.kv_heads, part.key_length)
         v = product(part.v, xb).reshape(n, part.kv_heads, part.value_length)
         if part.clamp:
             q, k, v = (np.clip(rows, -part.clamp, part.clamp) for rows in (q, k, v))
