@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -118,6 +118,7 @@ def generate(
     max_tokens: int | None = None,
     show: Collection[int] = (),
     grammar: Grammar | str | None = None,
+    make_room: Callable[[], bool] | None = None,
 ) -> Iterator[Event]:
     """Continues a prompt. Yields PrefillProgress*, Token*, and exactly one Finished at the end.
 
@@ -133,6 +134,9 @@ def generate(
     `show`: control tokens whose text shall be seen, such as the marks around reasoning.
     `grammar`: what the answer must look like, in GBNF, or as a Grammar, which keeps from answer to answer what it finds
     out. Where nothing can follow, the answer ends with `eog`; the model can end it only where it is complete.
+
+    `make_room`: called where the next token does not fit; if it has removed tokens from the sequence and returns True,
+    the answer goes on.
 
     The last token of an answer is drawn but not evaluated. A model without a usable tokenizer gives tokens without
     text, and never `eog`. Raises EngineError (SamplingError for a parameter) at once for bad arguments,
@@ -154,7 +158,7 @@ def generate(
     constraint = grammar.constraint() if grammar is not None else None
     sampler = NativeSampler(params, tokenizer, suppressed_tokens(sequence.runner.model), constraint)
     text = _Text(tokenizer, stop, show)
-    return _Generation(sequence, list(ids), sampler, text, cancel or Cancel(), max_tokens).events()
+    return _Generation(sequence, list(ids), sampler, text, cancel or Cancel(), max_tokens, make_room).events()
 
 
 def suppressed_tokens(model: Any) -> list[int]:
@@ -174,12 +178,14 @@ class _Generation:
         text: _Text,
         cancel: Cancel,
         max_tokens: int | None,
+        make_room: Callable[[], bool] | None,
     ) -> None:
         self.sequence = sequence
         self.tokens = ids  # prompt, then also what was drawn
         self.text = text
         self.cancel = cancel
         self.max_tokens = max_tokens
+        self.make_room = make_room
         self.sampler = sampler
         self.prompt_tokens = len(ids)
         self.reused = 0
@@ -258,6 +264,14 @@ class _Generation:
                 self._stop_if_cancelled()
 
     def _draw(self, eog: NDArray[np.bool_]) -> Drawn:
+        try:
+            return self._evaluate_and_draw(eog)
+        except ContextFullError:
+            if self.make_room is None or not self.make_room():
+                raise
+            return self._evaluate_and_draw(eog)
+
+    def _evaluate_and_draw(self, eog: NDArray[np.bool_]) -> Drawn:
         """The next token, or the next few where nothing has to be looked at in between."""
         if not self.text.has_stops and self.sampler.alone and isinstance(self.sequence, DrawsMany):
             left = MANY if self.max_tokens is None else min(MANY, self.max_tokens - self.generated)

@@ -86,7 +86,7 @@ async def test_an_action_that_needs_a_value_asks_for_it_in_the_input(open_chat):
 
 @pytest.mark.parametrize("close", ["escape", "f1", "q", "ctrl+c"])
 async def test_help_lists_every_action_with_keys_and_command(open_chat, close):
-    async with open_chat(size=(120, 70)) as chat:
+    async with open_chat(size=(120, 100)) as chat:
         await chat.press("f1")
         assert isinstance(chat.app.screen, HelpScreen)
         assert len(chat.app.screen.query(HelpRow)) == len(ACTIONS)

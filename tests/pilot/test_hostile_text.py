@@ -112,7 +112,7 @@ HOSTILE = [
 
 async def test_hostile_markdown_is_shown_and_does_no_harm(open_chat):
     answers = [[text[start : start + 97] for start in range(0, len(text), 97)] for text in HOSTILE]
-    async with open_chat(*answers, size=(80, 24)) as chat:
+    async with open_chat(*answers, size=(80, 24), backend={"context_length": 1 << 20}) as chat:
         for number in range(len(HOSTILE)):
             await chat.ask(f"Number {number}")
             await chat.until(lambda number=number: f"Number {number}" in chat.text)

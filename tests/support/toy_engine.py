@@ -11,7 +11,7 @@ from typing import Any
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.opening import cache_bytes_per_token
 from tinyllm_engine.chat_template import TemplateChoice
-from tinyllm_engine.errors import EngineError, TemplateError
+from tinyllm_engine.errors import EngineError, TemplateError, UnsupportedModelError
 from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
 
@@ -108,6 +108,11 @@ class ToySequence:
         del self.tokens[length:]
         return length
 
+    def remove(self, begin: int, end: int) -> None:
+        if self.runner.unshiftable:
+            raise UnsupportedModelError("m.gguf: the keys of a toy cannot be moved")
+        del self.tokens[begin:end]
+
 
 class Cancel(threading.Event):
     pass
@@ -122,6 +127,7 @@ class Toy:
         self.open_error: Exception | None = None
         self.read_ahead: bool | None = None
         self.model_changes: dict[str, Any] = {}
+        self.unshiftable = False
         self.gate: threading.Semaphore | None = None  # one pass for each token
         self.opening_gate: threading.Event | None = None
         self.after_token: Callable[[int], None] = lambda number: None
@@ -168,6 +174,7 @@ class Toy:
             threads=threads or 2,
             kv_bytes_per_token=cache_bytes_per_token(model.config, kv_type),
             closed=False,
+            unshiftable=self.unshiftable,
         )
         runner.close = lambda: setattr(runner, "closed", True)
         sequence = ToySequence(runner)
@@ -185,6 +192,7 @@ class Toy:
         max_tokens: int | None,
         show: Collection[int] = (),
         grammar: Any = None,
+        make_room: Callable[[], bool] | None = None,
     ) -> Iterator[Any]:
         if isinstance(params, SamplingParams):  # the warm-up
             sequence.tokens[:] = ids
@@ -217,6 +225,10 @@ class Toy:
                 break
             generated += 1
             if generated > 1:
+                if len(sequence.tokens) == sequence.runner.context_length and not (make_room and make_room()):
+                    generated -= 1
+                    reason = "context_full"
+                    break
                 sequence.tokens.append(self.answer[generated - 2])
             stream += sequence.runner.model.tokenizer.piece(id)
             try:

@@ -169,6 +169,21 @@ def test_a_full_context_ends_after_the_token_that_found_no_room():
     assert script.tokens == [*PROMPT, 1]
 
 
+def test_an_answer_goes_on_where_room_is_made():
+    script = Script(range(1, 9), context_length=4)
+    lengths = []
+
+    def make_room():
+        lengths.append(len(script.tokens))
+        del script.tokens[:2]
+        return len(lengths) < 3
+
+    events = run(script, make_room=make_room)
+    assert tokens_of(events) == [1, 2, 3, 4, 5, 6]
+    assert lengths == [4, 4, 4]
+    assert events[-1].reason == "context_full"
+
+
 def test_a_prompt_that_just_fits_gives_one_token():
     events = run(Script([1, 2], context_length=3))
     assert tokens_of(events) == [1]

@@ -19,6 +19,7 @@ from tinyllm_chat.chat.events import (
     AnswerFinished,
     AnswerStarted,
     CacheState,
+    ContextShifted,
     Event,
     ModelFailed,
     ModelLoading,
@@ -546,5 +547,74 @@ def test_stop_texts_and_the_grammar_reach_the_engine(toy: Toy, file: Path) -> No
         opened(backend, file)
         ask(backend, stop=["END"])
         assert (toy.stops, toy.grammar) == (("END",), "grammar root ::= x")
+    finally:
+        backend.close()
+
+
+# When the context is full
+
+
+PROMPT = 109  # tokens of these
+
+
+def turns() -> list[PromptMessage]:
+    """A prompt of 109 tokens, of which the first turn has 51."""
+    first = [user("a" * 20, "q1"), PromptMessage("r1", "assistant", "b" * 10)]
+    return [PromptMessage("s", "system", "Be brief."), *first, user("c" * 20, "q2")]
+
+
+def test_the_oldest_turns_leave_the_cache_while_the_answer_is_written(toy: Toy, file: Path) -> None:
+    backend = LocalBackend(ModelOptions(context_length=PROMPT + 20), load=toy.api)
+    try:
+        opened(backend, file)
+        toy.answer = list(b"x" * 40)
+        events = ask(backend, *turns(), shift=0)
+        (shifted,) = [event for event in events if isinstance(event, ContextShifted)]
+        assert (shifted.message_id, shifted.begin, shifted.end, shifted.tokens) == ("a1", "q1", "q2", 51)
+        assert text(events) == "x" * 40
+        segments = last_state(events).segments
+        assert [segment.message_id for segment in segments] == ["s", "q2", "a1"]
+        assert sum(segment.tokens for segment in segments) == last_state(events).used == PROMPT - 51 + 39
+        # The next prompt is what is left of this one, and is found in the cache.
+        answer = PromptMessage("a1", "assistant", "x" * 40)
+        rest = [turns()[0], turns()[3], answer, user("d", "q3")]
+        backend.answer("a2", rest, sampling=SAMPLING)
+        (started,) = [event for event in events_until(backend, AnswerFinished) if isinstance(event, AnswerStarted)]
+        assert started.reused_tokens == PROMPT - 51 + 39
+    finally:
+        backend.close()
+
+
+@pytest.mark.parametrize("refusing", [True, False])
+def test_where_the_cache_cannot_be_shifted_the_answer_ends(toy: Toy, file: Path, refusing: bool) -> None:
+    backend = LocalBackend(ModelOptions(context_length=PROMPT + 20), load=toy.api)
+    try:
+        opened(backend, file)
+        toy.answer = list(b"x" * 40)
+        toy.runners[0].unshiftable = refusing
+        events = ask(backend, *(turns() if refusing else [user("a" * 100)]), shift=0)
+        assert finished(events).reason == "context_full"
+        said = [event.message for event in events if isinstance(event, Notice)]
+        refusal = "the context is full and cannot be shifted: m.gguf: the keys of a toy cannot be moved"
+        assert said == ([refusal] if refusing else [])
+    finally:
+        backend.close()
+
+
+def test_messages_are_measured_where_a_model_is_open(backend: LocalBackend, file: Path) -> None:
+    assert backend.measure([user("hi")]) is None
+    opened(backend, file)
+    assert backend.measure([user("hi")]) == [21]
+    assert backend.measure([user("raise")]) is None
+
+
+def test_what_is_free_obeys_no_grammar(toy: Toy, file: Path) -> None:
+    backend = LocalBackend(ModelOptions(grammar="root ::= [a-z]"), load=toy.api)
+    try:
+        opened(backend, file)
+        ask(backend)
+        assert toy.grammar is not None
+        ask(backend, free=True)
+        assert toy.grammar is None
     finally:
         backend.close()

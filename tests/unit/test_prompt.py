@@ -97,10 +97,10 @@ def test_what_had_to_be_changed_is_told_once() -> None:
     template = ToyTemplate(ToyTokenizer())
     template.notes = ("no system message",)
     prompts = builder(template)
-    assert prompts.build([user("hi")]).notes == ["no system message"]
+    assert prompts.untold(prompts.build([user("hi")]).notes) == ["no system message"]
     template.notes = ("no system message", "turns were joined")
-    assert prompts.build([user("hi")]).notes == ["turns were joined"]
-    assert prompts.build([user("hi")]).notes == []
+    assert prompts.untold(prompts.build([user("hi")]).notes) == ["turns were joined"]
+    assert prompts.untold(prompts.build([user("hi")]).notes) == []
 
 
 def test_without_a_template_messages_follow_each_other_as_text() -> None:
@@ -123,3 +123,20 @@ def test_without_a_template_messages_follow_each_other_as_text() -> None:
 )
 def test_without_a_template_ids_that_do_not_fit_are_not_used(answer: PromptMessage) -> None:
     assert completion().build([user("hi"), answer]).ids == list(b"hihello")
+
+
+def test_a_prompt_that_was_measured_is_not_built_again() -> None:
+    template = ToyTemplate(ToyTokenizer())
+    prompts = builder(template)
+    messages = [PromptMessage("s", "system", "Be brief."), user("hi")]
+    # The template's tokens before a message count with the one before; the last has those that ask for the answer.
+    assert prompts.measure(messages) == [8 + 9 + 2 + 6, 2 + 2 + 11]
+    template.seen = []
+    prompt = prompts.build(messages)
+    assert sum(prompt.tokens_of(messages)) == len(prompt.ids) == 40
+    assert template.seen == []
+    prompts.build(messages)
+    assert len(template.seen) == 2
+    prompts.measure(messages)
+    assert len(prompts.build(messages, think=False).ids) == 40
+    assert template.think is False

@@ -543,6 +543,8 @@ def test_reasoning_is_recorded_apart_and_told_to_the_backend(store: TranscriptSt
     answer = chat.session.conversation.leaf
     assert answer is not None
     assert (answer.reasoning, answer.content, answer.thought_tokens) == ("Hm.", "Yes.", 2)
+    assert chat.session._transcript is not None
+    chat.session._transcript.sync()
     assert on_disk(store, chat.session) == [("user", "Hi"), ("assistant", "Yes.")]
     chat.say("And?")
     assert [message.reasoning for message in chat.backend.requests[-1].messages] == ["", "Hm.", ""]

@@ -46,6 +46,8 @@ def tree(conversation: Conversation) -> Any:
 
 def on_disk(store: TranscriptStore, session: Session) -> Any:
     assert session.transcript_path is not None
+    assert session._transcript is not None
+    session._transcript.sync()
     loaded = store.open(session.transcript_path.stem)
     loaded.transcript.close()
     assert loaded.warnings == []

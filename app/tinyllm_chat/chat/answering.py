@@ -7,9 +7,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.context_policy import oldest_turns
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.events import (
     AnswerFinished,
@@ -17,6 +19,7 @@ from tinyllm_chat.chat.events import (
     AnswerStats,
     CacheSegment,
     CacheState,
+    ContextShifted,
     Event,
     Notice,
     ReadingPrompt,
@@ -42,6 +45,8 @@ class Answer:
         continue_last: bool,
         think: bool | None = None,
         stop: Sequence[str] = (),
+        shift: int | None = None,
+        free: bool = False,
     ) -> None:
         self.message_id = message_id
         self._messages = messages
@@ -50,6 +55,8 @@ class Answer:
         self._stop = stop
         self._continue_last = continue_last
         self._think = think
+        self._shift = shift
+        self._free = free
         self._lock = threading.Lock()
         self._cancelled = False
         self._cancel: Any = None  # the engine's, while it runs
@@ -77,7 +84,7 @@ class Answer:
             emit(AnswerFinished(self.message_id, "cancelled"))
             return
         prompt = prompts.build(self._messages, continue_last=self._continue_last, think=self._think)
-        for note in prompt.notes:
+        for note in prompts.untold(prompt.notes):
             emit(Notice(note, "information"))
         with self._lock:
             asked = self._sampling.get("seed", -1)
@@ -87,7 +94,7 @@ class Answer:
             if self._cancelled:
                 self._cancel.set()
         reused = _common_prefix(opened.sequence.tokens, prompt.ids)
-        writer = _Writer(self, opened, prompt, reused, started, emit)
+        writer = _Writer(self, engine, opened, prompt, reused, started, emit)
         emit(AnswerStarted(self.message_id, len(prompt.ids), reused, self.seed))
         writer.cache_state()
         for event in engine.generate(
@@ -98,7 +105,8 @@ class Answer:
             cancel=self._cancel,
             max_tokens=self._max_tokens,
             show=prompts.shown_ids,
-            grammar=opened.grammar,
+            grammar=None if self._free else opened.grammar,
+            make_room=None if self._shift is None else partial(writer.make_room, self._shift),
         ):
             if isinstance(event, engine.Token):
                 writer.token(event.id, event.text)
@@ -122,6 +130,7 @@ class _Writer:
     def __init__(
         self,
         answer: Answer,
+        engine: EngineApi,
         opened: OpenModel,
         prompt: Prompt,
         reused: int,
@@ -129,8 +138,10 @@ class _Writer:
         emit: Callable[[Event], None],
     ) -> None:
         self._answer = answer
+        self._engine = engine
         self._opened = opened
         self._prompt = prompt
+        self._segments = _joined(prompt.segments)
         self._reused = reused
         self._emit = emit
         self._started = started  # all times: seconds of perf_counter
@@ -195,18 +206,45 @@ class _Writer:
         self._last_state = time.perf_counter()
         info = self._opened.info
         used = self._opened.sequence.position
-        segments = list(self._prompt.segments)
-        if self._generated:
-            segments.append(Segment(self._answer.message_id, "assistant", self._generated))
         self._emit(
             CacheState(
                 used,
                 info.context_length,
                 used * info.cache_bytes_per_token,
                 info.context_length * info.cache_bytes_per_token,
-                tuple(_cached(segments, used, self._reused)),
+                tuple(_cached(self._with_answer(), used, self._reused)),
+                self._reused,
+                len(self._prompt.ids) - self._reused,
             )
         )
+
+    def make_room(self, keep: int) -> bool:
+        """Takes the oldest turns out of the full cache; False if that is not possible."""
+        segments = self._with_answer()
+        tokens = [segment.tokens for segment in segments]
+        roles = [segment.role for segment in segments]
+        chosen = oldest_turns(roles, tokens, self._opened.info.context_length, keep)
+        if chosen is None:
+            return False
+        begin = sum(tokens[: chosen.start])
+        end = begin + sum(tokens[chosen.start : chosen.stop])
+        try:
+            # Both ends stand behind the template's words for a question: what is left reads as if nothing was missing.
+            self._opened.sequence.remove(begin, end)
+        except self._engine.EngineError as error:
+            self._emit(Notice(f"the context is full and cannot be shifted: {error}"))
+            return False
+        del self._segments[chosen.start : chosen.stop]
+        self._reused -= max(0, min(self._reused, end) - begin)
+        first, following = segments[chosen.start], segments[chosen.stop]
+        self._emit(ContextShifted(self._answer.message_id, first.message_id, following.message_id, end - begin))
+        return True
+
+    def _with_answer(self) -> list[Segment]:
+        """One segment for each message, the tokens that were generated included."""
+        if not self._generated:
+            return self._segments
+        return _joined([*self._segments, Segment(self._answer.message_id, "assistant", self._generated)])
 
     def _split(self, id: int, text: str, now: float) -> None:
         """A token of the answer, or of the reasoning before it. Marks between the two count as reasoning."""
@@ -268,10 +306,10 @@ class _Rate:
         return (len(self._times) - 1) / seconds if seconds > 0 else 0.0
 
 
-def _cached(segments: list[Segment], used: int, reused: int) -> Iterator[CacheSegment]:
-    """The segments as far as they are in the cache, cut where reused tokens end; runs of one message are joined."""
+def _cached(segments: Sequence[Segment], used: int, reused: int) -> Iterator[CacheSegment]:
+    """The segments as far as they are in the cache, cut where reused tokens end."""
     position = 0
-    for segment in _joined(segments):
+    for segment in segments:
         end = min(position + segment.tokens, used)
         for start, stop in ((position, min(end, reused)), (max(position, reused), end)):
             if stop > start:
@@ -279,7 +317,8 @@ def _cached(segments: list[Segment], used: int, reused: int) -> Iterator[CacheSe
         position = end
 
 
-def _joined(segments: list[Segment]) -> list[Segment]:
+def _joined(segments: Sequence[Segment]) -> list[Segment]:
+    """Runs of one message as one segment."""
     joined: list[Segment] = []
     for segment in segments:
         if joined and joined[-1].message_id == segment.message_id:

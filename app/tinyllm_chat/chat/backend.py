@@ -41,11 +41,14 @@ class Backend(Protocol):
         stop: Sequence[str] = (),
         continue_last: bool = False,
         think: bool | None = None,
+        shift: int | None = None,
+        free: bool = False,
     ) -> None:
         """Starts an answer.
 
         `continue_last`: messages[-1] is a partial assistant message to write on. `think`: shall the model reason first?
-        None: as its template has it.
+        None: as its template has it. `shift`: where the context becomes full, its oldest turns make room, but not those
+        that begin within so many tokens; None: the answer ends there. `free`: a grammar does not hold for it.
         """
 
     def set_sampling(self, **values: Any) -> None:
@@ -56,6 +59,13 @@ class Backend(Protocol):
 
     def drain(self) -> list[Event]:
         """Events since the last call, oldest first. Never blocks."""
+
+    def measure(
+        self, messages: Sequence[PromptMessage], *, continue_last: bool = False, think: bool | None = None
+    ) -> Sequence[int] | None:
+        """Tokens that each message takes in the prompt, the template's around it included; None where that cannot be
+        said. It takes as long as building the prompt, which an `answer` to the same messages then need not do again.
+        """
 
     def count_tokens(self, text: str) -> int | None:
         """Tokens of a draft, None while no model is open. Cheap enough for every key press (cached, bounded)."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.events import AnswerStats
 
 TITLE_LENGTH = 60
@@ -131,6 +132,7 @@ class Conversation:
         self.head: str | None = None  # id of the visible leaf
         self.name: str | None = None  # the title that the user gave
         self.pinned = False
+        self.cuts: dict[str, Cut] = {}  # by the message that each ends at
         self._messages: dict[str, Message] = {}
         self._children: dict[str | None, list[str]] = {None: []}
 
@@ -149,8 +151,12 @@ class Conversation:
 
     def path(self) -> list[Message]:
         """The visible messages, first to last; the system prompt, if there is one, comes first."""
+        return self.path_to(self.head)
+
+    def path_to(self, message_id: str | None) -> list[Message]:
+        """The same down to any message; None: the system prompt alone."""
         messages = []
-        current = self.head
+        current = message_id
         while current is not None:
             message = self._messages[current]
             messages.append(message)
@@ -158,6 +164,17 @@ class Conversation:
         if self.system is not None:
             messages.append(self.system)
         return messages[::-1]
+
+    def cut_of(self, path: Sequence[Message]) -> Cut | None:
+        """What the model is not shown of a path: the last of its cuts is in force."""
+        ids = {message.id for message in path}
+        cuts = (self.cuts.get(message.id) for message in reversed(path))
+        return next((cut for cut in cuts if cut is not None and cut.begin in ids), None)
+
+    @property
+    def cut(self) -> Cut | None:
+        """What the model is not shown of the visible messages."""
+        return self.cut_of(self.path()) if self.cuts else None
 
     @property
     def leaf(self) -> Message | None:
@@ -177,10 +194,18 @@ class Conversation:
         self, role: str, content: str, parent: str | None, attachments: Sequence[Attachment] = ()
     ) -> Message:
         """Makes a message, adds it below `parent` and makes it the visible leaf."""
-        message = Message(secrets.token_hex(6), parent, role, content, attachments=tuple(attachments))
+        message = self.draft(role, content, parent, attachments)
+        self.append(message)
+        return message
+
+    def draft(self, role: str, content: str, parent: str | None, attachments: Sequence[Attachment] = ()) -> Message:
+        """A message that may become part of the conversation."""
+        return Message(secrets.token_hex(6), parent, role, content, attachments=tuple(attachments))
+
+    def append(self, message: Message) -> None:
+        """Adds a message below its parent and makes it the visible leaf."""
         self.add(message)
         self.head = message.id
-        return message
 
     def add(self, message: Message) -> None:
         """Adds a message below its parent, which must be there already. Raises ValueError for a broken tree."""

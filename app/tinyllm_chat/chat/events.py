@@ -1,8 +1,8 @@
 """What a backend reports while it opens a model and answers: small frozen values that cross threads.
 
 Order of one model: ModelLoading*, then ModelReady or ModelFailed. Order of one answer: AnswerStarted,
-ReadingPrompt*, TextDelta*, then AnswerFinished or AnswerFailed. CacheState and Notice may come at any time. PathChanged
-comes from the session itself.
+ReadingPrompt*, TextDelta* (ContextShifted may come among them), then AnswerFinished or AnswerFailed. CacheState and
+Notice may come at any time. PathChanged, MessageRefused, Condensing* and Condensed come from the session itself.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class CacheState:
     bytes_now: int
     bytes_full: int
     segments: tuple[CacheSegment, ...] = ()
+    reused: int = 0  # tokens of the last prompt that were found in the cache
+    evaluated: int = 0  # and those that were not
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,42 @@ class Notice:
 
     message: str
     severity: str = "warning"  # information, warning, error
+    offers: tuple[str, ...] = ()  # what can be done, of room.OFFERS
+
+
+@dataclass(frozen=True, slots=True)
+class MessageRefused:
+    """A text that was not sent, and why in one line: whoever wrote it gets it back."""
+
+    text: str
+    message: str
+    offers: tuple[str, ...] = ()  # what can be done, of room.OFFERS
+
+
+@dataclass(frozen=True, slots=True)
+class ContextShifted:
+    """The cache was full while an answer was being written: the messages from `begin` up to `end` left it."""
+
+    message_id: str
+    begin: str
+    end: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condensing:
+    """The model summarizes the oldest turns: so much is read, so much is written."""
+
+    messages: int
+    done: int
+    total: int  # tokens to read; 0: not known yet
+    tokens_per_second: float
+    written: int  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Condensed:
+    """The summary is there, or there will be none."""
 
 
 Event = (
@@ -159,4 +197,8 @@ Event = (
     | AnswerFailed
     | PathChanged
     | Notice
+    | MessageRefused
+    | ContextShifted
+    | Condensing
+    | Condensed
 )

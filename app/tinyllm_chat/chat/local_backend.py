@@ -80,8 +80,12 @@ class LocalBackend:
         stop: Sequence[str] = (),
         continue_last: bool = False,
         think: bool | None = None,
+        shift: int | None = None,
+        free: bool = False,
     ) -> None:
-        self._answer = Answer(message_id, tuple(messages), sampling, max_tokens, continue_last, think, tuple(stop))
+        self._answer = Answer(
+            message_id, tuple(messages), sampling, max_tokens, continue_last, think, tuple(stop), shift, free
+        )
         self._order(self._answer)
 
     def set_sampling(self, **values: Any) -> None:
@@ -103,6 +107,17 @@ class LocalBackend:
     def count_tokens(self, text: str) -> int | None:
         drafts = self._drafts
         return drafts.count(text) if drafts is not None else None
+
+    def measure(
+        self, messages: Sequence[PromptMessage], *, continue_last: bool = False, think: bool | None = None
+    ) -> Sequence[int] | None:
+        prompts, engine = self._prompts, self._engine
+        if prompts is None or engine is None:
+            return None
+        try:
+            return prompts.measure(messages, continue_last=continue_last, think=think)
+        except engine.EngineError:
+            return None
 
     def close(self) -> None:
         self._closing = True

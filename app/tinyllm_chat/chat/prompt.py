@@ -26,8 +26,15 @@ class Segment:
 class Prompt:
     ids: list[int]
     segments: list[Segment]
-    notes: list[str]  # what had to be changed about the messages, if it was not said of an earlier prompt
+    notes: list[str]  # what had to be changed about the messages
     splitter: Any = None  # of the engine: tells reasoning from the answer; None where there is none
+
+    def tokens_of(self, messages: Sequence[PromptMessage]) -> list[int]:
+        """How many tokens each message takes."""
+        counts = dict.fromkeys((message.id for message in messages), 0)
+        for segment in self.segments:
+            counts[segment.message_id] += segment.tokens
+        return list(counts.values())
 
 
 class PromptBuilder:
@@ -38,6 +45,21 @@ class PromptBuilder:
         self._template = template
         self._fingerprint = fingerprint
         self._told: set[str] = set()
+        self._measured: tuple[Any, Prompt] | None = None  # what it was built of, and itself
+
+    def measure(
+        self, messages: Sequence[PromptMessage], *, continue_last: bool = False, think: bool | None = None
+    ) -> list[int]:
+        """Tokens of each message. The prompt is kept for the `build` that may follow, on whatever thread."""
+        prompt = self._build(messages, continue_last, think)
+        self._measured = ((list(messages), continue_last, think), prompt)
+        return prompt.tokens_of(messages)
+
+    def untold(self, notes: Sequence[str]) -> list[str]:
+        """Those that were not asked for before."""
+        fresh = [note for note in notes if note not in self._told]
+        self._told.update(fresh)
+        return fresh
 
     @property
     def shown_ids(self) -> frozenset[int]:
@@ -52,6 +74,12 @@ class PromptBuilder:
 
         Raises the engine's TemplateError and TokenizerError.
         """
+        measured, self._measured = self._measured, None  # its splitter is good for one answer
+        if measured is not None and measured[0] == (list(messages), continue_last, think):
+            return measured[1]
+        return self._build(messages, continue_last, think)
+
+    def _build(self, messages: Sequence[PromptMessage], continue_last: bool, think: bool | None) -> Prompt:
         if self._template is None:
             return self._completion(messages)
         rendered = self._template.prompt(
@@ -65,9 +93,7 @@ class PromptBuilder:
             # The template's own tokens go with the message before them: so its share stays what it is in later turns.
             index = index if part.message_index is None else part.message_index
             segments.append(Segment(messages[index].id, messages[index].role, len(part.ids)))
-        notes = [note for note in rendered.notes if note not in self._told]
-        self._told.update(notes)
-        return Prompt(ids, segments, notes, rendered.splitter)
+        return Prompt(ids, segments, list(rendered.notes), rendered.splitter)
 
     def _for_template(self, message: PromptMessage) -> dict[str, Any]:
         """The template itself makes sure that the ids say what the content says."""

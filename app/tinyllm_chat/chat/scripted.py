@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.context_policy import oldest_turns
 from tinyllm_chat.chat.events import (
     AnswerFailed,
     AnswerFinished,
@@ -14,11 +15,13 @@ from tinyllm_chat.chat.events import (
     AnswerStats,
     CacheSegment,
     CacheState,
+    ContextShifted,
     Event,
     ModelFailed,
     ModelInfo,
     ModelLoading,
     ModelReady,
+    Notice,
     ReadingPrompt,
     TextDelta,
 )
@@ -37,6 +40,8 @@ class Request:
     max_tokens: int | None
     continue_last: bool
     think: bool | None = None
+    shift: int | None = None
+    free: bool = False
 
 
 class Thought(str):
@@ -49,6 +54,7 @@ class _Answer:
     tokens: list[str]
     written: list[str] = field(default_factory=list)
     failure: str | None = None
+    gone: set[str | None] = field(default_factory=set)  # ids of messages that left the context
     new_sampling: dict[str, Any] | None = None
 
 
@@ -58,6 +64,8 @@ class ScriptedBackend:
     An answer is a text (its tokens are its words, each with the space before it), a list of token texts, of which some
     may be a `Thought`, or an exception, whose message becomes an AnswerFailed. After the last answer the list starts
     again.
+
+    `shifts=False` is a model whose context cannot be shifted.
 
     `automatic=True` produces everything at the next `drain`. Otherwise nothing happens until the test asks for it:
     `finish_opening()`, `start()`, then `step(n)` tokens or `finish()`.
@@ -70,12 +78,14 @@ class ScriptedBackend:
         automatic: bool = True,
         model_failure: str | None = None,
         context_length: int = 8192,
+        shifts: bool = True,
         info: dict[str, Any] | None = None,
     ) -> None:
         self.answers = list(answers)
         self.automatic = automatic
         self.model_failure = model_failure
         self.context_length = context_length
+        self.shifts = shifts
         self.requests: list[Request] = []
         self.opened: list[str] = []
         self.closed = False
@@ -104,10 +114,12 @@ class ScriptedBackend:
         stop: Sequence[str] = (),
         continue_last: bool = False,
         think: bool | None = None,
+        shift: int | None = None,
+        free: bool = False,
     ) -> None:
         if self._pending is not None or self._answer is not None:
             raise RuntimeError("an answer is being written already")
-        request = Request(message_id, tuple(messages), dict(sampling), max_tokens, continue_last, think)
+        request = Request(message_id, tuple(messages), dict(sampling), max_tokens, continue_last, think, shift, free)
         self.requests.append(request)
         self._pending = request
         self._cancelled = False
@@ -132,6 +144,11 @@ class ScriptedBackend:
 
     def count_tokens(self, text: str) -> int | None:
         return len(split_tokens(text)) if self._model is not None else None
+
+    def measure(
+        self, messages: Sequence[PromptMessage], *, continue_last: bool = False, think: bool | None = None
+    ) -> Sequence[int] | None:
+        return [_count(message) for message in messages] if self._model is not None else None
 
     def close(self) -> None:
         self.cancel()
@@ -183,6 +200,9 @@ class ScriptedBackend:
         for _ in range(count):
             if not answer.tokens:
                 break
+            if self._cache_state().used >= self.context_length and not self._shift(answer):
+                self._end("context_full")
+                return
             token = answer.tokens.pop(0)
             answer.written.append(token)
             sampling = answer.new_sampling if answer.new_sampling is not None else None
@@ -210,6 +230,24 @@ class ScriptedBackend:
         if not answer.tokens:
             self._end("eog")
 
+    def _shift(self, answer: _Answer) -> bool:
+        """Makes room as a real engine would."""
+        segments, keep = self._segments(), answer.request.shift
+        if keep is None:
+            return False
+        tokens = [segment.tokens for segment in segments]
+        chosen = oldest_turns([segment.role for segment in segments], tokens, self.context_length, keep)
+        if chosen is None:
+            return False
+        if not self.shifts:
+            self._events.append(Notice("the context is full and cannot be shifted: the model remembers all of it"))
+            return False
+        begin, end = str(segments[chosen.start].message_id), str(segments[chosen.stop].message_id)
+        answer.gone |= {segment.message_id for segment in segments[chosen.start : chosen.stop]}
+        left_out = sum(tokens[chosen.start : chosen.stop])
+        self._events.append(ContextShifted(answer.request.message_id, begin, end, left_out))
+        return True
+
     def finish(self, reason: str = "eog") -> None:
         """Writes the rest of the answer, or ends it at once for another `reason`."""
         self.start()
@@ -234,12 +272,17 @@ class ScriptedBackend:
         asked = int(self.requests[-1].sampling.get("seed", -1))
         return asked if asked >= 0 else SEED
 
-    def _cache_state(self) -> CacheState:
+    def _segments(self) -> list[CacheSegment]:
         assert self._answer is not None
         request, written = self._answer.request, len(self._answer.written)
         segments = [CacheSegment(message.id, message.role, _count(message)) for message in request.messages]
+        segments = [segment for segment in segments if segment.message_id not in self._answer.gone]
         if written:
             segments.append(CacheSegment(request.message_id, "assistant", written))
+        return segments
+
+    def _cache_state(self) -> CacheState:
+        segments = self._segments()
         used = sum(segment.tokens for segment in segments)
         per_token = self._model.cache_bytes_per_token if self._model is not None else 0
         return CacheState(used, self.context_length, used * per_token, self.context_length * per_token, tuple(segments))

@@ -9,13 +9,16 @@ from typing import Any
 
 from tinyllm_chat.chat import settings as settings_module
 from tinyllm_chat.chat.backend import Backend
+from tinyllm_chat.chat.context_policy import SHIFT
 from tinyllm_chat.chat.conversation import Attachment, Conversation, Message, title_of
+from tinyllm_chat.chat.cuts import for_model
 from tinyllm_chat.chat.errors import SessionError, SettingsError, TranscriptError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
     AnswerFinished,
     AnswerStarted,
     CacheState,
+    ContextShifted,
     Event,
     ModelFailed,
     ModelInfo,
@@ -27,12 +30,12 @@ from tinyllm_chat.chat.events import (
     TextDelta,
 )
 from tinyllm_chat.chat.files import write_atomically
+from tinyllm_chat.chat.keeping import THINK, ContextKeeping
 from tinyllm_chat.chat.markdown import file_stem, to_markdown
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings
 from tinyllm_chat.chat.steps import Step, Steps
 from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
 
-THINK = {"auto": None, "on": True, "off": False}
 RANDOM = "random"  # origin of a seed that was drawn, not set
 
 
@@ -61,7 +64,7 @@ class _Writing:
     transcript: Transcript | None
 
 
-class Session:
+class Session(ContextKeeping):
     """The controller behind a screen or a pipe.
 
     All methods are called on one thread and return at once. What the backend does arrives through `drain`, which the
@@ -70,17 +73,13 @@ class Session:
     """
 
     def __init__(self, backend: Backend, store: TranscriptStore | None, settings: Settings) -> None:
-        self.settings = settings
-        self.conversation = Conversation()
-        self.model: ModelInfo | None = None
+        super().__init__(backend, settings)
         self.cache: CacheState | None = None
         self.seed: int | None = None  # used by the latest answer
         self.loading: ModelLoading | None = None  # the stage while a model is being opened
-        self._backend = backend
         self._store = store
         self._transcript: Transcript | None = None
         self._writing: _Writing | None = None
-        self._own_events: list[Event] = []
         self._queue: list[Waiting] = []
         self._steps = Steps(self._record)
         self._apply_default_system_prompt()
@@ -108,8 +107,8 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """True while an answer is being written."""
-        return self._writing is not None
+        """True while an answer is being written, or a summary."""
+        return self._writing is not None or self._summary is not None
 
     @property
     def sampling(self) -> dict[str, SamplingValue]:
@@ -187,10 +186,7 @@ class Session:
         message = self.conversation.leaf if message_id is None else self._message(message_id)
         if message is None:
             raise SessionError("there is nothing to answer again yet")
-        self._own_file(self.title)
-        before = self.conversation.head
-        answer = self._answer_below(message.parent if message.role == "assistant" else message.id)
-        self._steps.take(Step("the new answer", before, added=answer.id))
+        self._answer_again(message.parent if message.role == "assistant" else message.id)
 
     def continue_answer(self) -> None:
         """Writes on where the last answer ends. Raises SessionError."""
@@ -198,11 +194,7 @@ class Session:
         leaf = self.conversation.leaf
         if leaf is None or leaf.role != "assistant" or not (leaf.content or leaf.reasoning):
             raise SessionError("there is no answer to continue")
-        self._own_file(self.title)
-        assert self.model is not None
-        leaf.resume(self.model.fingerprint)
-        self._record(lambda transcript: transcript.resume(leaf))
-        self._start(leaf, continue_last=True)
+        self._write_on(leaf, self.settings.value("max_tokens"))
 
     def select_sibling(self, message_id: str, step: int) -> None:
         """Shows the alternative `step` places after `message_id`, around the end. Raises SessionError."""
@@ -327,6 +319,7 @@ class Session:
         """Applies what the backend reported to conversation and transcript; returns it for display."""
         shown = self._take_own_events()
         shown.extend(event for event in self._backend.drain() if self._apply(event))
+        self._after_full()
         if self._queue and not self.busy and self.model is not None:
             self._send_below(self.conversation.head, self._queue.pop(0))
         shown.extend(self._take_own_events())
@@ -349,12 +342,40 @@ class Session:
         return events
 
     def _send_below(self, parent: str | None, said: Waiting, what: str = "the message") -> None:
+        message = self.conversation.draft("user", said.text, parent, said.attachments)
+        path = [*self.conversation.path_to(parent), message]
+        fits = self._make_room(path, lambda: self._send_below(parent, said, what), said.text)
+        if fits is None:
+            return
         self._own_file(title_of(said.text))
         before = self.conversation.head
-        message = self.conversation.new_message("user", said.text, parent, said.attachments)
+        self.conversation.append(message)
         self._record(lambda transcript: transcript.message(message))
+        self._leave_out(fits.cut)
         self._answer_below(message.id)
         self._steps.take(Step(what, before, added=message.id, text=said.text))
+
+    def _answer_again(self, parent: str | None) -> None:
+        fits = self._make_room(self.conversation.path_to(parent), lambda: self._answer_again(parent))
+        if fits is None:
+            return
+        self._own_file(self.title)
+        self._leave_out(fits.cut)
+        before = self.conversation.head
+        answer = self._answer_below(parent)
+        self._steps.take(Step("the new answer", before, added=answer.id))
+
+    def _write_on(self, answer: Message, max_tokens: int) -> None:
+        path = self.conversation.path()
+        fits = self._make_room(path, lambda: self._write_on(answer, max_tokens), continue_last=True)
+        if fits is None:
+            return
+        self._own_file(self.title)
+        self._leave_out(fits.cut)
+        assert self.model is not None
+        answer.resume(self.model.fingerprint)
+        self._record(lambda transcript: transcript.resume(answer))
+        self._start(answer, max_tokens, continue_last=True)
 
     def _answer_below(self, parent: str | None) -> Message:
         assert self.model is not None
@@ -363,29 +384,32 @@ class Session:
         answer.resume(self.model.fingerprint)
         self._record(lambda transcript: transcript.message(answer))
         self._record_head()
-        self._start(answer, continue_last=False)
+        self._start(answer, self.settings.value("max_tokens"), continue_last=False)
         return answer
 
-    def _start(self, answer: Message, *, continue_last: bool) -> None:
+    def _start(self, answer: Message, max_tokens: int, *, continue_last: bool) -> None:
         """The one path of send, resend, regenerate and continue."""
         # What was asked is on disk before the first token of what is answered.
         self._record(lambda transcript: transcript.sync())
         path = self.conversation.path()
-        messages = [message.for_prompt() for message in (path if continue_last else path[:-1])]
+        path = path if continue_last else path[:-1]
         self._writing = _Writing(answer, self.conversation, self._transcript)
         self._backend.answer(
             answer.id,
-            [message for message in messages if message.role != "system" or message.content.strip()],
+            for_model(path, self.conversation.cut_of(path)),
             sampling=self.settings.sampling(),
-            max_tokens=self.settings.value("max_tokens") or None,
+            max_tokens=max_tokens or None,
             stop=self.settings.value("stop"),
             continue_last=continue_last,
             think=THINK[self.settings.value("think")],
+            shift=self.settings.value("keep") if self.settings.value("context_full") == SHIFT else None,
         )
         self._own_events.append(PathChanged())
 
     def _apply(self, event: Event) -> bool:
         """Takes in one event; True if it concerns what is on screen."""
+        if self._is_of_summary(event):
+            return False
         match event:
             case ModelLoading():
                 self.loading = event
@@ -402,6 +426,9 @@ class Session:
                 if self._writing is not None and event.message_id == self._writing.message.id:
                     self._writing.message.extend(text, ids, sampling, reasoning=reasoning, seconds=seconds)
                     self._record(lambda transcript: transcript.delta(event), self._writing.transcript)
+            case ContextShifted():
+                if self._writing is not None and event.message_id == self._writing.message.id:
+                    self._take_shift(event, self._writing.conversation, self._writing.transcript)
             case AnswerFinished() | AnswerFailed():
                 return self._finish(event)
         if isinstance(event, AnswerStarted | ReadingPrompt | TextDelta):
@@ -420,6 +447,8 @@ class Session:
         self._record(lambda transcript: transcript.end(writing.message), writing.transcript)
         if writing.conversation is not self.conversation and writing.transcript is not None:
             writing.transcript.close()
+        if writing.message.reason == "context_full" and writing.conversation is self.conversation:
+            self._full = (writing.message, event.stats.generated_tokens if isinstance(event, AnswerFinished) else 0)
         return writing.conversation is self.conversation
 
     def _take_model_sampling(self, info: ModelInfo) -> None:
@@ -430,10 +459,11 @@ class Session:
 
     def _leave(self) -> None:
         """Lets go of the present chat. Its transcript stays open as long as an answer is written into it."""
-        if self._writing is not None:
+        if self.busy:
             self._backend.cancel()
-        elif self._transcript is not None:
+        if self._writing is None and self._transcript is not None:
             self._transcript.close()
+        self._summary = self._full = None
         self._transcript = None
         self._queue.clear()
         self._steps.forget()

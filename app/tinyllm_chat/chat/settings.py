@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tinyllm_chat.chat.context_policy import POLICIES, STOP
 from tinyllm_chat.chat.errors import SettingsError
 from tinyllm_chat.chat.files import write_atomically
 from tinyllm_chat.chat.paths import Paths
@@ -74,6 +75,14 @@ _SETTINGS = (
     Setting("context_length", "model", 0, "Tokens of context; 0: as many as the model and memory allow.", (0, 2**31)),
     Setting("threads", "model", 0, "Threads that compute; 0: one for each processor core.", (0, 1024)),
     Setting("cache_type", "model", "f16", "Number format of the KV cache.", choices=("f16", "f32")),
+    Setting(
+        "context_full",
+        "model",
+        STOP,
+        "When the context is full: stop, leave the oldest turns out, shift them out as it writes, or summarize them.",
+        choices=POLICIES,
+    ),
+    Setting("keep", "model", 0, "Turns that begin within so many tokens are never left out.", (0, 2**31)),
     Setting("max_tokens", "model", 0, "Longest answer in tokens; 0: no limit but the context.", (0, 2**31)),
     Setting("chat_template", "model", "", "A known format (chatml, ...), a file, or none; empty: the model's own."),
     Setting(

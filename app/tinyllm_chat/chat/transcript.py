@@ -3,7 +3,8 @@
 Records: header (version, id, title, model), message (id, parent, role, content, attachments: name and text of files),
 delta (a piece of an answer: id, text, token ids, sampling where it changed, seconds if it is reasoning), resume (an
 answer is written on), end (why an answer ended, figures), head (the visible leaf), title (the user's; null: none), pin
-(pinned), delete (a message with all below it), restore (what was deleted is back where it stood).
+(pinned), delete (a message with all below it), restore (what was deleted is back where it stood), cut (the model is no
+longer shown what is from `begin` up to `end`, but the summary if there is one; without `begin`: it is shown again).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.conversation import UNTITLED, Conversation, Message, MessageState, title_of
+from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.errors import TranscriptError
 from tinyllm_chat.chat.events import ModelInfo, TextDelta
 from tinyllm_chat.chat.files import make_private_folder
@@ -126,6 +128,12 @@ class Transcript:
     def restore(self, message_id: str) -> None:
         self._append("restore", {"id": message_id})
 
+    def cut(self, cut: Cut) -> None:
+        self._append("cut", asdict(cut))
+
+    def lift(self, cut: Cut) -> None:
+        self._append("cut", {"end": cut.end})
+
     def sync(self) -> None:
         """Returns when everything recorded is on disk."""
         if self._journal is not None:
@@ -180,6 +188,9 @@ class TranscriptStore:
             transcript.message(conversation.system)
         for message in conversation:
             transcript.whole_message(message)
+        for cut in conversation.cuts.values():
+            if cut.begin in conversation and cut.end in conversation:  # neither is deleted
+                transcript.cut(cut)
         if conversation.head is not None:
             transcript.head(conversation.head)
         return transcript

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.conversation import Attachment, Conversation, Message, MessageState, Removed, title_of
+from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.events import AnswerStats
 from tinyllm_chat.chat.settings import SAMPLING_NAMES
 
@@ -88,6 +89,8 @@ class _Reader:
                     self._last = self.conversation.head
             case "restore":
                 self._restore(record)
+            case "cut":
+                self._take_cut(record)
             case _:
                 raise _BadRecord
 
@@ -133,6 +136,16 @@ class _Reader:
             answer.fail(error)
         else:
             answer.finish(reason or "cancelled", _stats(stats) if isinstance(stats, dict) else None)
+
+    def _take_cut(self, record: dict[str, Any]) -> None:
+        begin, end = _optional_text(record, "begin"), _text(record, "end")
+        if begin is None:
+            self.conversation.cuts.pop(end, None)
+            return
+        if end not in self.conversation or begin not in (message.id for message in self.conversation.path_to(end)[:-1]):
+            raise _BadRecord
+        messages, tokens = (int(_number(record, key, 2**31)) for key in ("messages", "tokens"))
+        self.conversation.cuts[end] = Cut(begin, end, messages, tokens, _text(record, "summary"))
 
     def _restore(self, record: dict[str, Any]) -> None:
         removed = self._removed.pop(_text(record, "id"), None)

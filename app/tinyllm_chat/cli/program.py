@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tinyllm_chat import __version__
+from tinyllm_chat.chat.context_policy import POLICIES
 from tinyllm_chat.cli.failure import one_line_errors
 from tinyllm_chat.cli.verbs import VERBS
 
@@ -88,6 +89,8 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 @click.option("-m", "--model", "model", metavar="MODEL", help="The same as the first word.")
 @files("--lora", "lora", metavar="FILE[:SCALE]", help="LoRA adapter for the model; may be given several times.")
 @setting("-c", "--ctx-size", "context_length", type=int, metavar="N", help="Context length in tokens; 0: automatic.")
+@setting("--context-full", "context_full", type=click.Choice(POLICIES), help="What happens when the context is full.")
+@setting("--keep", "keep", type=int, metavar="N", help="Turns that begin within N tokens are never left out.")
 @setting("-n", "--predict", "--n-predict", "max_tokens", type=int, metavar="N", help="Most tokens of one answer.")
 @setting("-t", "--threads", "threads", type=int, metavar="N", help="Threads; 0: as many as there are cores to use.")
 @setting("--cache-type", "cache_type", type=click.Choice(["f16", "f32"]), help="Number type of the KV cache.")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tinyllm_chat.chat.context_policy import POLICIES
 from tinyllm_chat.chat.conversation import Conversation
 from tinyllm_chat.chat.errors import SettingsError
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, parse
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 
 QUIT_SECONDS = 2.0  # within which a second Ctrl+C quits
 _ALIASES = {"temp": "temperature"}
+_POLICIES = dict(
+    zip(
+        POLICIES,
+        (
+            "the chat stops and says what can be done",
+            "the model no longer sees the oldest turns",
+            "the oldest turns leave the cache while the answer is written",
+            "the model condenses the oldest turns into a summary",
+        ),
+        strict=True,
+    )
+)
 
 
 class Actions:
@@ -90,6 +103,33 @@ class Actions:
         answer = {"on": "on", "off": "off", "auto": "as the model has it"}[value]
         doubt = "" if model is None or model.reasons else "; this model does not seem to know how"
         self._app.say(f"Thinking is {answer}, from the next answer on{doubt}" if argument else f"Thinking is {answer}")
+
+    @action("Leave the oldest turns out of what the model sees", slash="drop")
+    def drop(self) -> None:
+        self._session.drop_oldest()
+
+    @action("Show the model the whole chat again", slash="undrop")
+    def undrop(self) -> None:
+        self._session.show_all()
+
+    @action("Condense the oldest turns into a summary", slash="summarize compact")
+    def summarize(self) -> None:
+        self._session.summarize()
+        self._app.pane.follow()
+
+    @action("Edit the summary of what was condensed", slash="summary", argument="[TEXT]")
+    def summary(self, argument: str) -> None:
+        if argument:
+            self._session.set_summary(argument)
+            return
+        cut = self._session.conversation.cut
+        self._app.prompt.set_text(f"/summary {cut.summary if cut is not None else ''}")
+
+    @action("When the context is full: " + ", ".join(POLICIES), slash="context-full", argument="[POLICY]")
+    def context_full(self, argument: str) -> None:
+        if argument:
+            self._session.set_context_full(argument.lower())
+        self._app.say(f"When the context is full: {_POLICIES[self._session.settings.value('context_full')]}")
 
     @action("Write this chat as Markdown", keys="ctrl+s f4", slash="save", argument="[FILE]")
     def save(self, argument: str) -> None:

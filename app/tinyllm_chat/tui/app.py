@@ -179,12 +179,13 @@ class TinyLLMChatApp(App[None]):
         kind = severity if severity in ("warning", "error") else "information"
         self.notify(clean_line(text), severity=kind, timeout=seconds, markup=False)  # type: ignore[arg-type]
 
-    def report(self, text: str, severity: str) -> None:
-        """Something that stays in sight: in the chat, unless it is good news."""
+    def report(self, text: str, severity: str, offers: Sequence[str] = ()) -> None:
+        """Something that stays in sight: in the chat, unless it is good news. `offers`: actions that help."""
         if severity == "information":
             self.say(text)
         else:
-            self.pane.add_note(text, severity)
+            helpful = [entry for offer in offers for entry in ACTIONS if entry.name == offer]
+            self.pane.add_note(text, severity, [Hint(entry.usage, entry.help, entry.command) for entry in helpful])
 
     def show_note(self, note: str) -> None:
         if note != self._input_rule.note:

@@ -14,7 +14,11 @@ from tinyllm_chat.chat.events import (
     AnswerStarted,
     AnswerStats,
     CacheState,
+    Condensed,
+    Condensing,
+    ContextShifted,
     Event,
+    MessageRefused,
     ModelFailed,
     ModelInfo,
     ModelLoading,
@@ -104,16 +108,22 @@ class Feed:
                 self._pane.add_note(f"{event.message} · /model opens another one", "error")
                 self.show_titles()
             case Notice():
-                self._app.report(event.message, event.severity)
-            case CacheState():
-                pass  # the session keeps it; shown with the other figures
+                self._app.report(event.message, event.severity, event.offers)
+            case MessageRefused():
+                self._app.return_to_prompt([event.text])
+                self._app.report(event.message, "warning", event.offers)
+            case Condensing():
+                self.show_progress(Progress.of_summary(event))
+            case Condensed():
+                self.show_progress(None)
+            case CacheState() | ContextShifted():
+                pass  # the session keeps what they say; shown with the other figures, or by a changed path
 
     # Answers
 
     def _answer_started(self, event: AnswerStarted) -> None:
         if view := self._pane.view_of(event.message_id):
-            waiting = event.prompt_tokens - event.reused_tokens
-            view.show_progress(Progress.of_prompt(0, waiting, 0.0))
+            view.show_progress(Progress.of_prompt(event.reused_tokens, event.prompt_tokens, 0.0))
 
     def _reading(self, event: ReadingPrompt) -> None:
         self._speed = Speed(self._speed.decode, event.tokens_per_second, self._speed.first_token)
@@ -169,7 +179,8 @@ class Feed:
     # Everything else that is seen
 
     def show_path(self) -> None:
-        self._pane.show_path(self._session.conversation.path())
+        conversation = self._session.conversation
+        self._pane.show_path(conversation.path(), conversation.cut)
         self._pane.show_queued(self._session.queued)
         self.show_titles()
 

@@ -14,6 +14,7 @@ from tinyllm_chat.tui.text import clean_line
 CHAT, SAMPLING, VIEW, PROGRAM = "Chat", "Sampling", "View", "Program"
 GROUPS = (CHAT, SAMPLING, VIEW, PROGRAM)
 
+_LONG = ("/system ", "/summary ")  # commands whose argument may have several lines
 _KEY_NAMES = {
     "up": "↑",
     "down": "↓",
@@ -129,4 +130,6 @@ class Commands:
 
 
 def is_command(text: str) -> bool:
-    return text.startswith("/") and not text.startswith("//") and "\n" not in text.strip()
+    if not text.startswith("/") or text.startswith("//"):
+        return False
+    return "\n" not in text.strip() or text.startswith(_LONG)

@@ -142,6 +142,12 @@ class Hint:
     rank: int = 0  # the lowest stay longest
 
 
+def hint_row(hint: Hint, width: int) -> Content:
+    """A hint on a line of its own, its key as wide as the longest."""
+    line = Content.assemble((hint.key.ljust(width), "bold"), "  ", (hint.label, MUTED))
+    return line.stylize(Style.from_meta({"@click": hint.action}))
+
+
 class Hints(Widget):
     """As many hints as fit."""
 

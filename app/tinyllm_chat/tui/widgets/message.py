@@ -23,7 +23,7 @@ SHOWN_CHARACTERS = 30_000
 ENDINGS = {
     "cancelled": "stopped",
     "length": "stopped at the token limit · Ctrl+T writes on",
-    "context_full": "the context is full · /new starts an empty chat, -c N opens a model with more context",
+    "context_full": "stopped: the context is full",
 }
 
 

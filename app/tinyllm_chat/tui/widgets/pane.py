@@ -9,7 +9,10 @@ from textual.content import Content
 from textual.message import Message
 
 from tinyllm_chat.chat import conversation
+from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.tui.text import clean, clean_line, count
+from tinyllm_chat.tui.widgets.bars import Hint, hint_row
+from tinyllm_chat.tui.widgets.cut import cut_marks
 from tinyllm_chat.tui.widgets.lines import Lines, Piece
 from tinyllm_chat.tui.widgets.message import MessageView
 from tinyllm_chat.tui.widgets.progress import Progress, progress_line
@@ -48,6 +51,8 @@ class ChatPane(Lines):
         self._path: list[conversation.Message] = []
         self._views: list[MessageView] = []
         self._notes: list[tuple[int, Piece]] = []  # each with the number of messages above it
+        self._cut: Cut | None = None
+        self._cut_marks: dict[str, Piece] = {}  # by the message that each stands above
         self._earlier: Piece | None = None
         self._welcome: Piece | None = None
         self._queued: list[Piece] = []
@@ -77,9 +82,11 @@ class ChatPane(Lines):
         waiting = [] if self._waiting is None else [self._waiting]
         self.show([*top, *self._messages_and_notes(), *self._queued, *waiting, self._bottom])
 
-    def show_path(self, path: Sequence[conversation.Message]) -> None:
-        """The messages to show are those of `path`; what is laid out of them stays."""
+    def show_path(self, path: Sequence[conversation.Message], cut: Cut | None = None) -> None:
+        """The messages to show are those of `path`; `cut`: the model does not see them all. What is laid out stays."""
         self._path = list(path)
+        if cut != self._cut:
+            self._cut, self._cut_marks = cut, {} if cut is None else cut_marks(cut)
         position = {id(message): index for index, message in enumerate(self._path)}
         kept = [view for view in self._views if id(view.message) in position]
         after = position[id(kept[-1].message)] + 1 if kept else 0
@@ -95,13 +102,18 @@ class ChatPane(Lines):
         self._notes.clear()
         self.update()
 
-    def add_note(self, text: str, severity: str) -> None:
-        """A line about the chat that is not part of it: a warning, an error, a fact about the model."""
+    def add_note(self, text: str, severity: str, hints: Sequence[Hint] = ()) -> None:
+        """A line about the chat that is not part of it: a warning, an error, a fact about the model. `hints`: what
+        can be done, to be clicked or typed.
+        """
         style = _NOTE_STYLES.get(severity)
         body = Content.styled(clean_line(text), "" if style else MUTED)
+        names = max((len(hint.key) for hint in hints), default=0)
 
         def layout(width: int) -> list[Content]:
-            return [Content.assemble(("▌ ", style or FAINT), line) for line in body.wrap(max(1, width - 2))]
+            rows = body.wrap(max(1, width - 2))
+            rows += [hint_row(hint, names).truncate(max(1, width - 2), ellipsis=True) for hint in hints]
+            return [Content.assemble(("▌ ", style or FAINT), row) for row in rows]
 
         self._notes.append((len(self._path), Piece(layout, gap=1)))
         self.update()
@@ -164,6 +176,8 @@ class ChatPane(Lines):
         for number, view in enumerate(self._views, self._hidden):
             while notes and notes[0][0] <= number:
                 pieces.append(notes.pop(0)[1])
+            if (mark := self._cut_marks.get(view.message.id)) is not None:
+                pieces.append(mark)
             pieces.extend(view.pieces)
         return [*pieces, *(piece for _, piece in notes)]
 

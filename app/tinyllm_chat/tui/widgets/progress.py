@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
-from tinyllm_chat.tui.text import clean_line, duration, rate
+from tinyllm_chat.chat.events import Condensing
+from tinyllm_chat.tui.text import clean_line, count, duration, rate
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED
 
 WIDE, BAR, SHORT_BAR = 80, 24, 6  # columns from which a bar has its full length; the length there and below
@@ -31,6 +32,16 @@ class Progress:
         if tokens_per_second > 0:
             text += f" · {rate(tokens_per_second)}/s · {duration((total - done) / tokens_per_second)} left"
         return cls(text, done, total)
+
+    @classmethod
+    def of_summary(cls, state: Condensing) -> Progress:
+        text = f"summarizing {count(state.messages, 'message')}"
+        if state.written:
+            return cls(f"{text} · {count(state.written, 'token')}")
+        if state.total:
+            reading = cls.of_prompt(state.done, state.total, state.tokens_per_second)
+            return cls(reading.text.replace("reading", "summarizing"), state.done, state.total)
+        return cls(text)
 
 
 def progress_line(progress: Progress, width: int) -> Content:

@@ -1,0 +1,66 @@
+"""Cuts: stretches of a chat that stay on screen and on disk, but are no longer shown to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tinyllm_chat.chat.backend import PromptMessage
+
+if TYPE_CHECKING:
+    from tinyllm_chat.chat.conversation import Message
+
+SUMMARY_HEADING = "Summary of the conversation so far:"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The model sees a path without the messages from `begin` up to `end`, which is the first it sees again.
+
+    `messages` and `tokens` say how much that is, all cuts before this one included. `summary` stands for them; empty:
+    nothing does.
+    """
+
+    begin: str
+    end: str
+    messages: int
+    tokens: int
+    summary: str = ""
+
+
+def seen(path: Sequence[Message], cut: Cut | None) -> list[Message]:
+    """The messages of a path that the model is shown."""
+    if cut is None:
+        return list(path)
+    ids = [message.id for message in path]
+    return [*path[: ids.index(cut.begin)], *path[ids.index(cut.end) :]]
+
+
+def for_model(path: Sequence[Message], cut: Cut | None) -> list[PromptMessage]:
+    """A path as the model shall see it. A summary joins the system prompt: templates allow no other place for it."""
+    messages = [message.for_prompt() for message in seen(path, cut)]
+    messages = [message for message in messages if message.role != "system" or message.content.strip()]
+    if cut is None or not cut.summary:
+        return messages
+    summary = f"{SUMMARY_HEADING}\n{cut.summary}"
+    if messages and messages[0].role == "system":
+        return [replace(messages[0], content=f"{messages[0].content}\n\n{summary}"), *messages[1:]]
+    return [PromptMessage(summary_id(cut), "system", summary), *messages]
+
+
+def longer(path: Sequence[Message], cut: Cut | None, begin: str, end: str, tokens: int) -> Cut:
+    """The cut in force, if there is one, with the messages of a path from `begin` up to `end` as well."""
+    ids = [message.id for message in path]
+    first = begin if cut is None else cut.begin
+    messages = ids.index(end) - ids.index(first)
+    return (
+        Cut(first, end, messages, tokens)
+        if cut is None
+        else Cut(first, end, messages, cut.tokens + tokens, cut.summary)
+    )
+
+
+def summary_id(cut: Cut) -> str:
+    """What the summary of a cut goes by where every message has an id."""
+    return f"summary-{cut.end}"

@@ -1,0 +1,32 @@
+"""Where the model stops and starts to see the chat."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from tinyllm_chat.chat.cuts import Cut
+from tinyllm_chat.tui.text import clean, count
+from tinyllm_chat.tui.widgets.lines import Piece
+from tinyllm_chat.tui.widgets.rows import FAINT, MUTED
+
+
+def cut_marks(cut: Cut) -> dict[str, Piece]:
+    """A line above the first message that the model does not see, and one above the first that it sees again, with
+    what it reads instead.
+    """
+    amount = f"{count(cut.messages, 'message')}, {cut.tokens:,} tokens"
+    begin = _line("from here on not seen by the model")
+    if not cut.summary:
+        return {cut.begin: begin, cut.end: _line(f"not seen by the model: {amount} · /undrop")}
+    heading = _line(f"not seen by the model: {amount} · it reads this summary · /summary edits it")
+    summary = Content.styled(clean(cut.summary), MUTED)
+    end = Piece(lambda width: [*heading.lines(width), Content(), *summary.wrap(width)], gap=1)
+    return {cut.begin: begin, cut.end: end}
+
+
+def _line(text: str) -> Piece:
+    def layout(width: int) -> list[Content]:
+        label = Content.styled(f" {text} ", MUTED).truncate(max(1, width - 6), ellipsis=True)
+        return [Content.assemble(("┄┄", FAINT), label, ("┄" * (width - 2 - label.cell_length), FAINT))]
+
+    return Piece(layout, gap=1)
