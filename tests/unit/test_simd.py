@@ -427,7 +427,7 @@ def test_dot_s8(width):
 
 @pytest.mark.parametrize(("top", "widen_first"), [(31, False), (63, True), (127, True)])
 def test_sums_of_eight_rows(top, widen_first):
-    """row_products, pairs, fours, halves: the sums of elements 0-15 and of 16-31, a lane for each row."""
+    """row_products, pairs, fours, halves: the sums of elements 0-15, of 16-31, and of all, a lane for each row."""
 
     @native
     def products(weights, x):
@@ -446,14 +446,17 @@ def test_sums_of_eight_rows(top, widen_first):
         if widen_first:
             s.store(out, s.low_halves(low, high))
             s.store(out + 32, s.high_halves(low, high))
+            s.store(out + 64, s.sum_halves(low, high))
         else:
-            s.store(out, s.widen(s.low_halves(low, high)))
-            s.store(out + 32, s.widen(s.high_halves(low, high)))
+            s.store(out, s.low_halves(s.widen(low), s.widen(high)))
+            s.store(out + 32, s.high_halves(s.widen(low), s.widen(high)))
+            s.store(out + 64, s.sum_halves(s.widen(low), s.widen(high)))
 
     weights, x = weights_u(top, 20, 8, 32), activations(20, 32)
-    out = applied(eight, np.zeros((20, 2, 8), np.int32), weights, x)
-    sums = sums_of_four(weights, x[:, None]).reshape(20, 8, 2, 4).sum(axis=-1)
-    assert np.array_equal(out, sums.transpose(0, 2, 1))
+    out = applied(eight, np.zeros((20, 3, 8), np.int32), weights, x)
+    sums = sums_of_four(weights, x[:, None]).reshape(20, 8, 2, 4).sum(axis=-1).transpose(0, 2, 1)
+    assert np.array_equal(out[:, :2], sums)
+    assert np.array_equal(out[:, 2], sums.sum(axis=1))
 
 
 @pytest.mark.parametrize(("top", "steps"), [(15, 8), (31, 4), (63, 2), (127, 1)])

@@ -21,11 +21,13 @@ from tinyllm_engine.kernels.row_sums import (
     iq4_nibbles,
     sums_in_halves,
     sums_of_all,
+    sums_of_nibble_pairs,
     sums_of_nibbles,
     sums_s8,
     sums_u5,
     sums_u6,
     sums_u7,
+    u4_fours,
     u4_nibbles,
 )
 from tinyllm_engine.kernels.scales import cleared, first_half, second_half
@@ -378,7 +380,10 @@ def matvec_q3_k(thread, threads, pointer):
 
 @kernel(MATMUL)
 def matvec_q4_k(thread, threads, pointer):
-    matvec_256(thread, threads, pointer, r.list_q4_k, r.listed, u.unpack_q4_k, sums_u5, u.NO_BIAS, 144)
+    matvec(
+        thread, threads, pointer, rows_of_256,
+        r.list_q4_k, r.listed, 1, sums_of_nibble_pairs, 16, u4_fours, u.NO_BIAS, 144, 8,
+    )  # fmt: skip
 
 
 @kernel(MATMUL)

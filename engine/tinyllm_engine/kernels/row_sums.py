@@ -8,7 +8,6 @@ import numpy as np
 from tinyllm_engine.jit import inlined
 from tinyllm_engine.kernels.unpack import LOW4, fp4_codes, iq4_values
 from tinyllm_engine.simd import (
-    add,
     and_byte,
     dot_s8,
     high_halves,
@@ -21,12 +20,13 @@ from tinyllm_engine.simd import (
     row_products,
     shift_right_words,
     sum_fours,
+    sum_halves,
     sum_pairs,
     widen,
     zero_i32x8,
 )
 
-# --- codes of eight rows -> (sums of elements 0-15, sums of elements 16-31) -----------------------------------------
+# --- codes of eight rows -> sums of rows 0-3 and of rows 4-7: of elements 0-15 in the low half, 16-31 in the high -----
 
 
 @inlined
@@ -38,7 +38,7 @@ def sums_u5(a, b, c, d, e, f, g, h, x):
     high = sum_fours(
         sum_pairs(row_products(e, x), row_products(f, x)), sum_pairs(row_products(g, x), row_products(h, x))
     )
-    return widen(low_halves(low, high)), widen(high_halves(low, high))
+    return widen(low), widen(high)
 
 
 @inlined
@@ -48,7 +48,7 @@ def sums_u6(a, b, c, d, e, f, g, h, x):
     cd = widen(sum_pairs(row_products(c, x), row_products(d, x)))
     ef = widen(sum_pairs(row_products(e, x), row_products(f, x)))
     gh = widen(sum_pairs(row_products(g, x), row_products(h, x)))
-    return fold_pairs(ab, cd, ef, gh)
+    return fours(ab, cd, ef, gh)
 
 
 @inlined
@@ -58,7 +58,7 @@ def sums_u7(a, b, c, d, e, f, g, h, x):
     cd = sum_pairs(widen(row_products(c, x)), widen(row_products(d, x)))
     ef = sum_pairs(widen(row_products(e, x)), widen(row_products(f, x)))
     gh = sum_pairs(widen(row_products(g, x)), widen(row_products(h, x)))
-    return fold_pairs(ab, cd, ef, gh)
+    return fours(ab, cd, ef, gh)
 
 
 @inlined
@@ -69,21 +69,19 @@ def sums_s8(a, b, c, d, e, f, g, h, x):
     cd = sum_pairs(dot_s8(zero, c, x), dot_s8(zero, d, x))
     ef = sum_pairs(dot_s8(zero, e, x), dot_s8(zero, f, x))
     gh = sum_pairs(dot_s8(zero, g, x), dot_s8(zero, h, x))
-    return fold_pairs(ab, cd, ef, gh)
+    return fours(ab, cd, ef, gh)
 
 
 @inlined
-def fold_pairs(ab, cd, ef, gh):
-    low, high = sum_fours(ab, cd), sum_fours(ef, gh)
-    return low_halves(low, high), high_halves(low, high)
+def fours(ab, cd, ef, gh):
+    return sum_fours(ab, cd), sum_fours(ef, gh)
 
 
 # --- a part of eight stored blocks, `stride` bytes apart -------------------------------------------------------------
 
 
 @inlined
-def sums_in_halves(block, stride, part, x, unpack, sums_of):
-    """Integer sums of eight rows: of elements 0-15 and of elements 16-31."""
+def fours_of(block, stride, part, x, unpack, sums_of):
     return sums_of(
         unpack(block, part)[0],
         unpack(block + stride, part)[0],
@@ -98,10 +96,17 @@ def sums_in_halves(block, stride, part, x, unpack, sums_of):
 
 
 @inlined
+def sums_in_halves(block, stride, part, x, unpack, sums_of):
+    """Integer sums of eight rows: of elements 0-15 and of elements 16-31."""
+    first, last = fours_of(block, stride, part, x, unpack, sums_of)
+    return low_halves(first, last), high_halves(first, last)
+
+
+@inlined
 def sums_of_all(block, stride, part, x, unpack, sums_of):
     """The same of all 32 elements."""
-    low, high = sums_in_halves(block, stride, part, x, unpack, sums_of)
-    return add(low, high)
+    first, last = fours_of(block, stride, part, x, unpack, sums_of)
+    return sum_halves(first, last)
 
 
 @inlined
@@ -122,6 +127,34 @@ def sums_of_nibbles(block, stride, part, x, nibbles_at, sums_of):
     )
 
 
+@inlined
+def sums_of_nibble_pairs(block, stride, part, x, nibbles_at, sums_of):
+    """The same where 32 bytes hold the nibbles of two parts, those of the even one in the low halves of the bytes."""
+    q0 = block + nibbles_at + 32 * (part >> 1)
+    q1, q2, q3, q4 = q0 + stride, q0 + 2 * stride, q0 + 3 * stride, q0 + 4 * stride
+    shift, x_low, x_high = np.int8(4 * (part & 1)), load_i8x16_twice(x), load_i8x16_twice(x + 16)
+    return sums_of(
+        one_of_two(q0, q4, shift, x_low, x_high),
+        one_of_two(q1, q4 + stride, shift, x_low, x_high),
+        one_of_two(q2, q4 + 2 * stride, shift, x_low, x_high),
+        one_of_two(q3, q4 + 3 * stride, shift, x_low, x_high),
+    )
+
+
+@inlined
+def one_of_two(first, second, shift, x_low, x_high):
+    """Products of 32 nibbles of two rows."""
+    low, high = load_two_i8x16(first, second), load_two_i8x16(first + 16, second + 16)
+    low, high = and_byte(shift_right_words(low, shift), LOW4), and_byte(shift_right_words(high, shift), LOW4)
+    return nibble_products(low, x_low, high, x_high)
+
+
+@inlined
+def u4_fours(ae, bf, cg, dh):
+    """16 products of a lane, each up to 15 * 127, stay below 2**15."""
+    return widen(sum_fours(sum_pairs(ae, bf), sum_pairs(cg, dh)))
+
+
 # --- nibbles of eight rows, two in a vector -> sums of all elements --------------------------------------------------
 
 
@@ -137,9 +170,10 @@ def u4_pair(packed, x_low, x_high):
 
 @inlined
 def u4_nibbles(ae, bf, cg, dh, x_low, x_high):
-    """The nibbles are the codes: 16 products of a lane, each up to 15 * 127, stay below 2**15."""
-    ab = sum_pairs(u4_pair(ae, x_low, x_high), u4_pair(bf, x_low, x_high))
-    return widen(sum_fours(ab, sum_pairs(u4_pair(cg, x_low, x_high), u4_pair(dh, x_low, x_high))))
+    """The nibbles are the codes."""
+    return u4_fours(
+        u4_pair(ae, x_low, x_high), u4_pair(bf, x_low, x_high), u4_pair(cg, x_low, x_high), u4_pair(dh, x_low, x_high)
+    )
 
 
 @inlined

@@ -81,6 +81,7 @@ def choose_target(forced: str | None = None) -> str:
 
 
 TARGET = choose_target(os.environ.get("TINYLLM_SIMD"))
+llvm.initialize_native_asmparser()  # for the few instructions that LLVM does not choose by itself
 LANES = 16 if TARGET == "avx512" else 8
 VNNI = TARGET in ("avx512", "avxvnni")
 HARDWARE_F16 = ARM64 or "f16c" in target_features()
