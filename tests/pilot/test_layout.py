@@ -42,7 +42,8 @@ async def test_panels_show_cache_and_speed(open_chat):
         await chat.ask("Count")
         await chat.until(lambda: "of 8192 tokens" in "\n".join(chat.screen))
         text = "\n".join(chat.screen)
-        assert "189 MB full · f16" in text
+        assert "189 MB full" in text
+        assert "23.0 kB a token · f16" in text
         assert "decode           100" in text
         assert "prefill         1000" in text
         assert "answer             4  ━" in text
@@ -171,3 +172,44 @@ async def test_no_color_leaves_no_colour(open_chat, monkeypatch):
                 for colour in (segment.style.color, segment.style.bgcolor) if segment.style else ():
                     if colour is not None and colour.triplet is not None:
                         assert len(set(colour.triplet)) == 1, (segment.text, colour)
+
+
+async def test_the_cache_is_a_map_in_which_every_message_can_be_pointed_at(open_chat):
+    answer = " ".join(["word"] * 400)
+    async with open_chat(answer, backend={"context_length": 1000}, size=(120, 45)) as chat:
+        await chat.ask("What is gravity?")
+        await chat.ask("And the Moon? " * 30, steps=0)
+        await chat.until(lambda: "last prompt: 411 reused, 95 read" in "\n".join(chat.screen))
+        left = chat.app._panels.cache.region.x
+        top = next(row for row, line in enumerate(chat.screen) if "of 1000 tokens" in line) + 1
+        rows = [line[left:].strip() for line in chat.screen[top : top + 3]]
+        # 411 tokens that were there, 95 that were read, and as many dots as is free.
+        assert [len(row) for row in rows] == [34, 34, 34]
+        assert ["".join(rows).count(mark) for mark in "┅━·"] == [42, 10, 50]
+        await chat.pilot.hover(offset=(left + 10, top))
+        await chat.until(lambda: "answer 404 tokens · 404 reused" in "\n".join(chat.screen))
+        await chat.pilot.click(offset=(left, top))
+        await chat.until(lambda: chat.app.pane.scroll_y < 2)
+        await chat.pilot.hover(offset=(2, 2))
+        await chat.until(lambda: "last prompt" in "\n".join(chat.screen))
+
+
+async def test_the_panel_says_what_is_being_read_and_what_is_not_seen(open_chat):
+    async with open_chat("Yes.", size=(120, 45)) as chat:
+        await chat.ask("a")
+        await chat.ask("b")
+        await chat.send("/drop")
+        await chat.send("c")
+        await chat.until(lambda: len(chat.backend.requests) == 3)
+        chat.backend.reading(5, 15)
+        await chat.until(lambda: "reading 5 of 15 · 10 ms left" in "\n".join(chat.screen))
+        chat.backend.finish()
+        await chat.until(lambda: "last prompt: 0 reused, 15 read" in "\n".join(chat.screen))
+        text = " ".join("\n".join(chat.screen).split())
+        assert "not seen 10 2 messages" in text
+
+
+async def test_the_status_line_has_the_map_in_small(open_chat):
+    async with open_chat(" ".join(["word"] * 500), backend={"context_length": 1000}, size=(80, 24)) as chat:
+        await chat.ask("Go")
+        await chat.until(lambda: "KV ━━━━━━······ 505/1000 50%" in "\n".join(chat.screen))

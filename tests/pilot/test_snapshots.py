@@ -98,6 +98,28 @@ def test_waiting_for_a_model(snap_compare):
     assert snap_compare(an_app(), terminal_size=(80, 24), run_before=run)
 
 
+def test_a_context_that_was_full(snap_compare):
+    """Some of the chat is no longer seen by the model; in the map of the rest, one message is pointed at."""
+
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        await chat.send("/context-full drop-oldest")
+        await chat.send("/system Answer in a few words.")
+        for text in ("What is gravity?", "What does it act on? " * 20, "And how far? " * 12):
+            await chat.ask(text)
+        await chat.ask("Who found that out?")
+        pilot.app.clear_notifications()
+        await chat.until(lambda: "of 310 tokens" in "\n".join(chat.screen))
+        left = chat.app._panels.cache.region.x
+        top = next(row for row, line in enumerate(chat.screen) if "of 310 tokens" in line) + 1
+        await pilot.hover(offset=(left + 8, top))
+        await chat.until(lambda: "And how far?" in "\n".join(line[left:] for line in chat.screen))
+
+    brief = ("It pulls masses together.", "On all masses. " * 20, "Without an end. " * 20, "Newton did.")
+    assert snap_compare(an_app(*brief, context_length=310), terminal_size=(130, 40), run_before=run)
+
+
 def test_help(snap_compare):
     async def run(pilot) -> None:
         chat = chat_of(pilot)

@@ -54,6 +54,7 @@ class _Answer:
     tokens: list[str]
     written: list[str] = field(default_factory=list)
     failure: str | None = None
+    reused: int = 0  # tokens of the prompt
     gone: set[str | None] = field(default_factory=set)  # ids of messages that left the context
     new_sampling: dict[str, Any] | None = None
 
@@ -95,6 +96,7 @@ class ScriptedBackend:
         self._model: ModelInfo | None = None
         self._pending: Request | None = None
         self._answer: _Answer | None = None
+        self._cached: list[tuple[str, str]] = []  # ids and texts of the messages in the cache
         self._cancelled = False
 
     # Backend
@@ -188,7 +190,8 @@ class ScriptedBackend:
         tokens = [] if isinstance(script, Exception) else split_tokens(script)
         self._answer = _Answer(request, tokens, failure=failure)
         prompt = sum(_count(message) for message in request.messages)
-        self._events.append(AnswerStarted(request.message_id, prompt, 0, self._seed()))
+        self._answer.reused = self._common_prefix(request)
+        self._events.append(AnswerStarted(request.message_id, prompt, self._answer.reused, self._seed()))
         self._events.append(self._cache_state())
 
     def step(self, count: int = 1) -> None:
@@ -260,22 +263,38 @@ class ScriptedBackend:
         answer, self._answer = self._answer, None
         if answer is None:
             return
+        self._cached = [(message.id, message.content) for message in answer.request.messages]
+        self._cached.append((answer.request.message_id, "".join(answer.written)))
         if answer.failure is not None and reason == "eog":
             self._events.append(AnswerFailed(answer.request.message_id, answer.failure))
             return
         prompt = sum(_count(message) for message in answer.request.messages)
         seconds = max(0, len(answer.written) - 1) / TOKENS_PER_SECOND
-        stats = AnswerStats(prompt, 0, len(answer.written), prompt / 1000.0, seconds, prompt / 1000.0, self._seed())
+        stats = AnswerStats(
+            prompt, answer.reused, len(answer.written), prompt / 1000.0, seconds, prompt / 1000.0, self._seed()
+        )
         self._events.append(AnswerFinished(answer.request.message_id, reason, stats))
 
     def _seed(self) -> int:
         asked = int(self.requests[-1].sampling.get("seed", -1))
         return asked if asked >= 0 else SEED
 
+    def _common_prefix(self, request: Request) -> int:
+        """Tokens of the messages that are in the cache already."""
+        reused = 0
+        for message, cached in zip(request.messages, self._cached, strict=False):
+            if (message.id, message.content) != cached:
+                break
+            reused += _count(message)
+        return reused
+
     def _segments(self) -> list[CacheSegment]:
         assert self._answer is not None
         request, written = self._answer.request, len(self._answer.written)
-        segments = [CacheSegment(message.id, message.role, _count(message)) for message in request.messages]
+        segments, tokens = [], 0
+        for message in request.messages:
+            tokens += _count(message)
+            segments.append(CacheSegment(message.id, message.role, _count(message), tokens <= self._answer.reused))
         segments = [segment for segment in segments if segment.message_id not in self._answer.gone]
         if written:
             segments.append(CacheSegment(request.message_id, "assistant", written))
@@ -285,7 +304,10 @@ class ScriptedBackend:
         segments = self._segments()
         used = sum(segment.tokens for segment in segments)
         per_token = self._model.cache_bytes_per_token if self._model is not None else 0
-        return CacheState(used, self.context_length, used * per_token, self.context_length * per_token, tuple(segments))
+        assert self._answer is not None
+        prompt, reused = sum(map(_count, self._answer.request.messages)), self._answer.reused
+        full = self.context_length * per_token
+        return CacheState(used, self.context_length, used * per_token, full, tuple(segments), reused, prompt - reused)
 
 
 def split_tokens(script: str | Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ from tinyllm_chat.tui.palette import ActionProvider
 from tinyllm_chat.tui.registry import Action, UnknownCommand, bindings, is_command, key_name
 from tinyllm_chat.tui.text import clean_line
 from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, TitleBar, VerticalRule, status
+from tinyllm_chat.tui.widgets.cache import CacheFigures, CachePanel
 from tinyllm_chat.tui.widgets.ground import Column, PlainScreen, Row
 from tinyllm_chat.tui.widgets.lines import CENTERED_FROM
 from tinyllm_chat.tui.widgets.pane import ChatPane
@@ -91,7 +92,7 @@ class TinyLLMChatApp(App[None]):
             {"tab": "app.complete", **{key: entry.command for entry in ACTIONS for key in entry.keys}}
         )
         self._panel_rule = VerticalRule()
-        self._panels = Panels()
+        self._panels = Panels(self._text_of)
         self._panels.styles.width = PANEL_WIDTH - 1
         for theme in themes.THEMES:
             self.register_theme(theme)
@@ -195,7 +196,10 @@ class TinyLLMChatApp(App[None]):
         self._speed = speed
         if self._panels.display:
             model = self.session.model
-            self._panels.cache.show(self._cache(), model.cache_type if model is not None else "")
+            cache_type = model.cache_type if model is not None else ""
+            self._panels.cache.show(
+                CacheFigures(self._cache(), cache_type, self.session.conversation.cut, self.feed.reading)
+            )
             self._panels.speed.show(speed, sample)
             self._panels.sampling.show(self.session.sampling, self._flashing)
         self._show_status(self._input_rule.note)
@@ -378,6 +382,17 @@ class TinyLLMChatApp(App[None]):
         except ChatError as error:
             self.say(str(error), "warning")
         self.wake()
+
+    def _text_of(self, message_id: str) -> str:
+        conversation = self.session.conversation
+        if message_id in conversation:
+            return conversation[message_id].content
+        system = conversation.system
+        return system.content if system is not None and system.id == message_id else ""
+
+    def on_cache_panel_message_chosen(self, event: CachePanel.MessageChosen) -> None:
+        event.stop()
+        self.pane.scroll_to_message(event.message_id)
 
     def on_chat_pane_link_clicked(self, event: ChatPane.LinkClicked) -> None:
         event.stop()

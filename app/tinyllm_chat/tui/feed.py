@@ -49,6 +49,7 @@ class Feed:
         self._app = app
         self._clock = clock
         self._speed = Speed()
+        self.reading: ReadingPrompt | None = None  # while a prompt is read
         self._next_figures = 0.0
         self._next_sample = 0.0
         self._model_path = ""
@@ -126,11 +127,13 @@ class Feed:
             view.show_progress(Progress.of_prompt(event.reused_tokens, event.prompt_tokens, 0.0))
 
     def _reading(self, event: ReadingPrompt) -> None:
+        self.reading = event
         self._speed = Speed(self._speed.decode, event.tokens_per_second, self._speed.first_token)
         if view := self._pane.view_of(event.message_id):
             view.show_progress(Progress.of_prompt(event.done, event.total, event.tokens_per_second))
 
     def _text(self, event: TextDelta) -> None:
+        self.reading = None
         self._speed = Speed(event.tokens_per_second, self._speed.prefill, self._speed.first_token)
         if view := self._pane.view_of(event.message_id):
             (view.add_thought if event.reasoning else view.add_text)(event.text)
@@ -139,6 +142,7 @@ class Feed:
                 self._pane.update()
 
     def _answer_ended(self, event: AnswerFinished | AnswerFailed) -> None:
+        self.reading = None
         if isinstance(event, AnswerFinished):
             self._take_stats(event.stats)
         if view := self._pane.view_of(event.message_id):

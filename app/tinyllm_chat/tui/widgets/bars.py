@@ -12,9 +12,11 @@ from textual.widget import Widget
 from tinyllm_chat.chat.events import CacheState
 from tinyllm_chat.chat.session import SamplingValue
 from tinyllm_chat.tui.text import SHORT_NAMES, clean_line, count, label, rate, sampling_value
+from tinyllm_chat.tui.widgets.cache import cache_map
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, joined, row
 
 WIDE = 110  # columns from which hints stand further apart
+STATUS_MAP = 12  # cells of the cache's picture in the status line
 SHORTEST_TITLE = 8  # of a chat; less says nothing
 
 
@@ -117,7 +119,9 @@ def status(
     parts = [Content.styled("KV –", MUTED)]
     if cache is not None and cache.total:
         share = 100 * cache.used / cache.total
-        parts = [Content.assemble(("KV ", MUTED), f"{cache.used}/{cache.total}", (f" {share:.0f}%", MUTED))]
+        (picture,) = cache_map(cache, STATUS_MAP, 1)
+        figures = Content.assemble(f" {cache.used}/{cache.total}", (f" {share:.0f}%", MUTED))
+        parts = [Content.assemble(("KV ", MUTED), picture, figures)]
     parts.append(Content.assemble(f"{rate(decode):>4}", (" tok/s", MUTED)))
     names = ["temperature", "top_p", *sorted(flashing - {"temperature", "top_p"})]
     values = [

@@ -137,6 +137,11 @@ class ChatPane(Lines):
                 self._waiting = Piece(lambda width: [progress_line(progress, width)], gap=1)
             self.update()
 
+    def scroll_to_message(self, message_id: str) -> None:
+        """Brings the beginning of a message into view, if it is laid out."""
+        if (view := self.view_of(message_id)) is not None:
+            self.scroll_to(y=max(0, self.line_of(view.pieces[0]) - 1), animate=False)
+
     def turn_thoughts(self) -> None:
         """Shows what the model thought before each answer, from now on too; or folds it."""
         self._thoughts_unfolded = not self._thoughts_unfolded

@@ -1,0 +1,216 @@
+"""The KV cache as a picture: which message takes how much of the context, and what of that was there already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from textual import events
+from textual.content import Content
+from textual.message import Message
+from textual.style import Style
+
+from tinyllm_chat.chat.cuts import Cut
+from tinyllm_chat.chat.events import CacheSegment, CacheState, ReadingPrompt
+from tinyllm_chat.tui.text import clean_line, count, duration, size
+from tinyllm_chat.tui.widgets.panel import Panel, labelled
+from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED, row
+
+SEGMENT_ROWS = 5  # messages that get a line of their own
+MAP_ROWS = 3
+EXCERPT = 80  # characters of a message that is pointed at
+# Whose message it is shows in the colour, neighbours differ in shade; what was found in the cache is dashed.
+_COLOURS = {
+    "system": ("$secondary", "$secondary 60%"),
+    "user": ("$foreground 80%", "$foreground 50%"),
+    "assistant": (ACCENT, "$primary 60%"),
+}
+_FRESH, _REUSED, _FREE = "━", "┅", "·"
+_ROLES = {"system": "system", "user": "you", "assistant": "answer"}
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """What the panel shows. `state` None: no model."""
+
+    state: CacheState | None = None
+    cache_type: str = ""
+    cut: Cut | None = None  # what the model does not see
+    reading: ReadingPrompt | None = None  # while a prompt is read
+
+
+class CachePanel(Panel):
+    """A map of the context, a line about what happens or is pointed at, what it costs, and the latest messages."""
+
+    TITLE = "KV cache"
+
+    class MessageChosen(Message):
+        """A message was clicked in the map."""
+
+        def __init__(self, message_id: str) -> None:
+            super().__init__()
+            self.message_id = message_id
+
+    def __init__(self, text_of: Callable[[str], str]) -> None:
+        """`text_of` gives the text of a message."""
+        super().__init__()
+        self._text_of = text_of
+        self._figures = CacheFigures()
+        self._rows_to_fill = SEGMENT_ROWS + MAP_ROWS
+        self._pointed: str | None = None
+
+    def show(self, figures: CacheFigures) -> None:
+        if figures == self._figures:
+            return
+        before = self._height
+        self._figures = figures
+        self.refresh(layout=self._height != before)
+
+    def limit_rows(self, count: int) -> None:
+        """How many lines there are beyond those that always are."""
+        if count != self._rows_to_fill:
+            self._rows_to_fill = count
+            self.refresh(layout=True)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        self._point_at(event.style.meta.get("message"))
+
+    def on_leave(self) -> None:
+        self._point_at(None)
+
+    def on_click(self, event: events.Click) -> None:
+        if isinstance(message_id := event.style.meta.get("message"), str):
+            self.post_message(self.MessageChosen(message_id))
+
+    def _point_at(self, message_id: object) -> None:
+        pointed = message_id if isinstance(message_id, str) else None
+        if pointed != self._pointed:
+            self._pointed = pointed
+            self.refresh()
+
+    # Lines
+
+    @property
+    def _map_rows(self) -> int:
+        return 1 if self._rows_to_fill < 3 else 2 if self._rows_to_fill < 7 else MAP_ROWS
+
+    @property
+    def _height(self) -> int:
+        return 0 if self._figures.state is None else len(self._segments()) + bool(self._figures.cut)
+
+    def rows(self, width: int) -> list[Content]:
+        state = self._figures.state
+        if state is None:
+            nothing = row(Content.styled("no model", MUTED), Content(), width)
+            return [nothing, Content.styled(_FREE * width, FAINT), Content()]
+        share = f"{100 * state.used / state.total:.0f} %" if state.total else ""
+        used = Content.assemble((f"{state.used}", "bold"), (f" of {state.total} tokens", MUTED))
+        facts = [
+            *cache_map(state, width, self._map_rows, self._pointed),
+            self._happening(state),
+            *self._costs(state, width),
+        ]
+        return [
+            row(used, Content(share), width),
+            *(line.truncate(width, ellipsis=True) for line in facts),
+            *(self._segment_row(segment, width) for segment in self._segments()),
+            *self._unseen(width),
+        ]
+
+    def _happening(self, state: CacheState) -> Content:
+        """What is pointed at, else what is being read, else what the last prompt took."""
+        segments = [segment for segment in state.segments if segment.message_id == self._pointed]
+        if self._pointed is not None and segments:
+            reused = sum(segment.tokens for segment in segments if segment.reused)
+            total = sum(segment.tokens for segment in segments)
+            detail = f" · {reused} reused" if reused else ""
+            name = _ROLES.get(segments[0].role, segments[0].role)
+            text = clean_line(self._text_of(self._pointed)[:EXCERPT])
+            return Content.assemble((name, "bold"), (f" {count(total, 'token')}{detail} · {text}", MUTED))
+        if (reading := self._figures.reading) is not None:
+            left = ""
+            if reading.tokens_per_second > 0:
+                left = f" · {duration((reading.total - reading.done) / reading.tokens_per_second)} left"
+            return Content.assemble(("reading ", MUTED), f"{reading.done}", (f" of {reading.total}{left}", MUTED))
+        if not state.reused and not state.evaluated:
+            return Content.styled("nothing read yet", MUTED)
+        return Content.styled(f"last prompt: {state.reused} reused, {state.evaluated} read", MUTED)
+
+    def _costs(self, state: CacheState, width: int) -> list[Content]:
+        sizes = f"{size(state.bytes_now)} now · {size(state.bytes_full)} full"
+        if self._rows_to_fill < 2:
+            return [Content.styled(f"{sizes} · {self._figures.cache_type}", MUTED)]
+        each = f"{size(state.bytes_full / state.total)} a token · " if state.total else ""
+        return [Content.styled(sizes, MUTED), Content.styled(each + self._figures.cache_type, MUTED)]
+
+    def _segments(self) -> list[CacheSegment]:
+        """The messages that get a line: the last ones, those before them summed up."""
+        assert self._figures.state is not None
+        taken = self._map_rows - 1 + (self._rows_to_fill >= 2) + bool(self._figures.cut)
+        segments, limit = list(self._figures.state.segments), min(SEGMENT_ROWS, self._rows_to_fill - taken)
+        if len(segments) <= limit:
+            return segments
+        if limit < 2:
+            return []
+        earlier = segments[: len(segments) - limit + 1]
+        total = sum(segment.tokens for segment in earlier)
+        reused = all(segment.reused for segment in earlier)
+        return [CacheSegment(None, f"{len(earlier)} earlier", total, reused), *segments[len(earlier) :]]
+
+    def _segment_row(self, segment: CacheSegment, width: int) -> Content:
+        name = _ROLES.get(segment.role, segment.role)
+        left = labelled(name, str(segment.tokens))
+        room = width - left.cell_length - 2
+        most = max(1, *(other.tokens for other in self._segments()))
+        mark = _REUSED if segment.reused else _FRESH
+        strip = mark * max(1, round(room * segment.tokens / most))
+        line = Content.assemble(left, "  ", (strip, _COLOURS.get(segment.role, (FAINT,))[-1]))
+        return line if segment.message_id is None else line.stylize(Style.from_meta({"message": segment.message_id}))
+
+    def _unseen(self, width: int) -> list[Content]:
+        cut = self._figures.cut
+        if cut is None:
+            return []
+        what = "summarized" if cut.summary else "not seen"
+        line = Content.assemble(labelled(what, str(cut.tokens)), "  ", (count(cut.messages, "message"), MUTED))
+        return [line.truncate(width, ellipsis=True)]
+
+
+def cache_map(state: CacheState, width: int, rows: int, pointed: str | None = None) -> list[Content]:
+    """The whole context on so many lines: a stretch for each message, dots for what is free."""
+    parts: list[list[Content]] = [[] for _ in range(rows)]
+    place = 0
+    for length, segment, style in _stretches(state, width * rows, pointed):
+        mark = _FREE if segment is None else _REUSED if segment.reused else _FRESH
+        end = place + length
+        while place < end:
+            line, column = divmod(place, width)
+            run = min(end - place, width - column)
+            piece = Content.styled(mark * run, style)
+            if segment is not None and segment.message_id is not None:
+                piece = piece.stylize(Style.from_meta({"message": segment.message_id}))
+            parts[line].append(piece)
+            place += run
+    return [Content.assemble(*line) for line in parts]
+
+
+def _stretches(state: CacheState, cells: int, pointed: str | None) -> Iterator[tuple[int, CacheSegment | None, str]]:
+    """Cells, whose they are (None: free), and how they look. What is smaller than a cell may have none."""
+    drawn, tokens, messages = 0, 0, 0
+    before: str | None = None
+    for segment in state.segments:
+        messages += segment.message_id != before
+        before = segment.message_id
+        tokens += segment.tokens
+        end = round(cells * min(1.0, tokens / state.total)) if state.total else 0
+        if end > drawn:
+            style = _COLOURS.get(segment.role, (FAINT, FAINT))[messages % 2]
+            if pointed is not None and segment.message_id == pointed:
+                style = f"{_COLOURS.get(segment.role, (FAINT,))[0]} bold reverse"
+            yield end - drawn, segment, style
+            drawn = end
+    if not drawn and state.used and cells:
+        yield 1, CacheSegment(None, "", state.used), ACCENT
+        drawn = 1
+    if cells > drawn:
+        yield cells - drawn, None, FAINT
