@@ -7,13 +7,15 @@ import threading
 import pytest
 from textual.command import CommandPalette
 from textual.widgets import OptionList
+from tinyllm_chat.chat.describing import ModelFacts
 from tinyllm_chat.chat.settings import SAMPLING_NAMES
 from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
 from tinyllm_chat.tui.app import TinyLLMChatApp, hints
 from tinyllm_chat.tui.models import ModelChoice
 from tinyllm_chat.tui.palette import ActionProvider
+from tinyllm_chat.tui.picker import ModelScreen
 from tinyllm_chat.tui.registry import Action, UnknownCommand, is_command, key_name
-from tinyllm_chat.tui.screens import HelpRow, HelpScreen, ModelScreen
+from tinyllm_chat.tui.screens import HelpRow, HelpScreen
 from tinyllm_chat.tui.widgets.prompt import Prompt
 
 
@@ -215,6 +217,7 @@ class Models:
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure
         self.fetched: list[str] = []
+        self.remembered: list[str] = []
 
     def choices(self):
         return [
@@ -229,6 +232,12 @@ class Models:
             raise self.failure
         self.fetched.append(name)
         return f"/models/{name}.gguf"
+
+    def describe(self, path):
+        return ModelFacts("llama", "Q4_1", 135_000_000, 8192, 290_000_000)
+
+    def opened(self, path):
+        self.remembered.append(path)
 
 
 def choosing(chat):

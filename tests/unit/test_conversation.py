@@ -136,14 +136,15 @@ def test_markdown_shows_the_visible_path() -> None:
     answer = conversation.path()[-1]
     answer.model = "Tiny"
     answer.finish("cancelled", None)
-    expected = "# Why?\n\n## System\n\nBe brief.\n\n## You\n\nWhy?\n\n## Tiny\n\nBecause.\n\n*(stopped)*\n"
+    expected = "# Why?\n\n## System\n\nBe brief.\n\n## You\n\nWhy?\n\n## Tiny\n\nBecause.\n\n*(stopped)*\n\n"
+    expected += "<!-- tinyllm-chat 1: system@3 user@7 assistant@11 -->\n"
     assert to_markdown(conversation) == expected
 
 
 def test_markdown_says_how_an_answer_failed() -> None:
     conversation = chain("Why?", "")
     conversation.path()[-1].fail("no memory")
-    assert to_markdown(conversation).endswith("## Assistant\n\n*(failed: no memory)*\n")
+    assert "## Assistant\n\n*(failed: no memory)*\n\n<!--" in to_markdown(conversation)
 
 
 @given(st.lists(st.text(alphabet=st.characters(exclude_categories=())), max_size=4))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tinyllm_chat.chat.conversation import Message, MessageState, SamplingSpan
-from tinyllm_chat.chat.errors import SessionError, SettingsError, TranscriptError
+from tinyllm_chat.chat.errors import ExportError, SessionError, SettingsError, TranscriptError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
     AnswerFinished,
@@ -491,19 +491,19 @@ def test_another_model_takes_its_own_recommendations_along() -> None:
     assert chat.session.model.name == "Other"
 
 
-# Markdown
+# Documents
 
 
 def test_a_markdown_copy_goes_beside_the_transcripts(store: TranscriptStore, tmp_path: Path) -> None:
     chat = Chat(store, "Because.")
-    with pytest.raises(SessionError, match="nothing to save"):
-        chat.session.export_markdown()
+    with pytest.raises(ExportError, match="nothing to save"):
+        chat.session.export()
     chat.say("Why?")
-    path = chat.session.export_markdown()
+    path = chat.session.export()
     assert path.parent == tmp_path / "exports"
     assert "## You\n\nWhy?" in path.read_text()
-    assert chat.session.export_markdown() == path
-    other = chat.session.export_markdown(tmp_path / "mine.md")
+    assert chat.session.export() == path
+    other = chat.session.export(tmp_path / "mine.md")
     assert other.read_text() == path.read_text()
     chat.session.close()
 
@@ -512,10 +512,10 @@ def test_a_copy_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     chat = Chat(None)
     chat.say("a")
     (tmp_path / "file").write_text("")
-    with pytest.raises(SessionError, match="cannot be written"):
-        chat.session.export_markdown(tmp_path / "file" / "x.md")
+    with pytest.raises(ExportError, match="cannot be written"):
+        chat.session.export(tmp_path / "file" / "x.md")
     with pytest.raises(SessionError, match="name the file"):
-        chat.session.export_markdown()
+        chat.session.export()
 
 
 # Thinking

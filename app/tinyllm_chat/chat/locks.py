@@ -48,6 +48,12 @@ class LockFile:
                 self.path.unlink()
 
 
+def is_held(path: Path) -> bool:
+    """True while a living process has the lock."""
+    found = _read(path)
+    return found is not None and _is_alive(found)
+
+
 def process_start(pid: int) -> str | None:
     """When a process was started, in the system's own words; None if there is no such process (any more)."""
     if sys.platform == "linux":

@@ -1,14 +1,20 @@
-"""A chat as a Markdown document."""
+"""A chat as a Markdown document, and back.
+
+A comment at the end says in which lines messages begin, and whose they are: headings alone do not, answers have some
+too. A document without it, or whose lines have moved, is read by its headings.
+"""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
 
-from tinyllm_chat.chat.conversation import Conversation, Message, MessageState
+from tinyllm_chat.chat.conversation import Conversation, Message, MessageState, title_of
 
 # Everything that steers a terminal when the file is shown with `cat`, and halves of surrogate pairs.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_NAMELESS = "Assistant"
 _ENDINGS = {
     "length": "stopped at the token limit",
     "context_full": "stopped: the context is full",
@@ -17,17 +23,95 @@ _ENDINGS = {
 }
 
 
+_ROLES = {"You": "user", "System": "system"}
+_PLACES = re.compile(r"<!-- tinyllm-chat 1:((?: (?:system|user|assistant)@\d{1,9})*) -->")
+_ENDED = re.compile(r"\*\((.{1,300})\)\*")
+
+
 def to_markdown(conversation: Conversation) -> str:
     """The visible path, one heading for each message."""
-    path = conversation.path()
-    parts = [f"# {_clean(conversation.title)}"]
-    for message in path:
-        parts.append(f"## {_speaker(message)}")
+    parts = [f"# {clean(conversation.title)}"]
+    places = ""
+    line = 3  # where the next part begins: each is followed by an empty line
+    for message in conversation.path():
+        section = [f"## {speaker(message)}"]
         if message.whole_text.strip():
-            parts.append(_clean(message.whole_text).strip("\n"))
-        if ending := _ending(message):
-            parts.append(f"*({_clean(ending)})*")
-    return "\n\n".join(parts) + "\n"
+            section.append(clean(message.whole_text).strip("\n"))
+        if ending := ending_of(message):
+            section.append(f"*({clean(ending)})*")
+        places += f" {message.role}@{line}"
+        line += sum(part.count("\n") + 2 for part in section)
+        parts += section
+    return "\n\n".join([*parts, f"<!-- tinyllm-chat 1:{places} -->"]) + "\n"
+
+
+def from_markdown(document: str) -> Conversation:
+    """The conversation in a document as `to_markdown` writes it. Raises ValueError for another."""
+    lines = document.replace("\r\n", "\n").split("\n")
+    while lines and not lines[-1].strip():
+        del lines[-1]
+    if not lines or not lines[0].startswith("# "):
+        raise ValueError("expected the title of a chat in its first line")
+    comment = _PLACES.fullmatch(lines[-1])
+    marked = [place.split("@") for place in comment[1].split()] if comment else []
+    if comment:
+        del lines[-1]
+    starts = [(role, int(number) - 1) for role, number in marked]
+    if not starts or not _are_headings(lines, starts):
+        starts = list(_headings(lines))
+    if not starts:
+        raise ValueError("expected a message under a heading such as ## You")
+    conversation = Conversation()
+    ends = [start for _, start in starts[1:]]
+    for (role, start), end in zip(starts, [*ends, len(lines)], strict=True):
+        text = "\n".join(lines[start + 1 : end]).strip("\n")
+        _add(conversation, role, clean(text), clean(lines[start][3:].strip()))
+    title = title_of(clean(lines[0][2:]))
+    if title != conversation.title:
+        conversation.name = title
+    return conversation
+
+
+def _are_headings(lines: list[str], starts: list[tuple[str, int]]) -> bool:
+    numbers = [number for _, number in starts]
+    in_order = numbers == sorted(set(numbers)) and numbers[-1] < len(lines)
+    return in_order and all(lines[number].startswith("## ") for number in numbers)
+
+
+def _headings(lines: list[str]) -> Iterator[tuple[str, int]]:
+    """Headings of messages: yours, the system's, and after yours the first other one, which is the answer's."""
+    answered = True
+    for number, line in enumerate(lines):
+        if not line.startswith("## "):
+            continue
+        role = _ROLES.get(line[3:].strip(), "assistant")
+        if role != "assistant" or not answered:
+            answered = role != "user"
+            yield role, number
+
+
+def _add(conversation: Conversation, role: str, text: str, name: str) -> None:
+    if role == "system":
+        conversation.set_system(text)
+        return
+    if role == "user":
+        conversation.new_message("user", text, conversation.head)
+        return
+    body, _, last = text.rpartition("\n\n")
+    ended = _ENDED.fullmatch(last)
+    reasons = {words: reason for reason, words in _ENDINGS.items()}
+    known = ended is not None and (ended[1] in reasons or ended[1] == "unfinished" or ended[1].startswith("failed: "))
+    message = conversation.new_message("assistant", "", conversation.head)
+    message.model = None if name == _NAMELESS else name
+    message.extend(body if known else text, ())
+    if not known:
+        message.finish("eog", None)
+    elif ended is not None and ended[1] in reasons:
+        message.finish(reasons[ended[1]], None)
+    elif ended is not None and ended[1].startswith("failed: "):
+        message.fail(ended[1].removeprefix("failed: "))
+    else:
+        message.state = MessageState.INTERRUPTED
 
 
 def file_stem(conversation: Conversation) -> str:
@@ -38,13 +122,15 @@ def file_stem(conversation: Conversation) -> str:
     return "-".join([began, *words])[:80]
 
 
-def _speaker(message: Message) -> str:
+def speaker(message: Message) -> str:
+    """Who said it, in one line."""
     if message.role == "assistant":
-        return _clean(message.model or "Assistant")
+        return " ".join(clean(message.model or "").split()) or _NAMELESS
     return {"system": "System", "user": "You"}[message.role]
 
 
-def _ending(message: Message) -> str | None:
+def ending_of(message: Message) -> str | None:
+    """How it ended, if that is not as it should be."""
     if message.state is MessageState.FAILED:
         return f"failed: {message.error}"
     if message.state is not MessageState.COMPLETE:
@@ -52,5 +138,6 @@ def _ending(message: Message) -> str | None:
     return _ENDINGS.get(message.reason or "")
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
+    """Without what steers a terminal."""
     return _UNPRINTABLE.sub("", text.replace("\r\n", "\n"))

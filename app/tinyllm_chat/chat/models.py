@@ -12,7 +12,7 @@ from tinyllm_chat.chat.catalogue import CatalogueEntry, load_catalogue
 from tinyllm_chat.chat.errors import ModelNotFoundError
 from tinyllm_chat.chat.paths import Paths
 
-_LATER_PART = re.compile(r"-(?!00001-of-)\d{5}-of-\d{5}\.gguf$")
+LATER_PART = re.compile(r"-(?!00001-of-)\d{5}-of-\d{5}\.gguf$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def find_models(paths: Paths) -> list[LocalModel]:
         return []
     for path in files:
         hidden = any(part.startswith(".") for part in path.relative_to(paths.models).parts)
-        if hidden or _LATER_PART.search(path.name):
+        if hidden or LATER_PART.search(path.name):
             continue
         try:
             if path.is_file():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tinyllm_chat.chat import exports
 from tinyllm_chat.chat import settings as settings_module
 from tinyllm_chat.chat.backend import Backend
 from tinyllm_chat.chat.context_policy import SHIFT
@@ -29,9 +30,7 @@ from tinyllm_chat.chat.events import (
     ReadingPrompt,
     TextDelta,
 )
-from tinyllm_chat.chat.files import write_atomically
 from tinyllm_chat.chat.keeping import THINK, ContextKeeping
-from tinyllm_chat.chat.markdown import file_stem, to_markdown
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings
 from tinyllm_chat.chat.steps import Step, Steps
 from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
@@ -75,6 +74,7 @@ class Session(ContextKeeping):
     def __init__(self, backend: Backend, store: TranscriptStore | None, settings: Settings) -> None:
         super().__init__(backend, settings)
         self.cache: CacheState | None = None
+        self._replacing = False  # is a model being opened in place of another?
         self.seed: int | None = None  # used by the latest answer
         self.loading: ModelLoading | None = None  # the stage while a model is being opened
         self._store = store
@@ -94,6 +94,11 @@ class Session(ContextKeeping):
     def queued(self) -> list[str]:
         """User texts that wait for the model or for the running answer."""
         return [waiting.text for waiting in self._queue]
+
+    @property
+    def chat_id(self) -> str | None:
+        """The id of this chat's file; None while it has none."""
+        return self._transcript.id if self._transcript is not None else None
 
     @property
     def transcript_path(self) -> Path | None:
@@ -128,6 +133,7 @@ class Session(ContextKeeping):
         """Opens a model in place of the present one. A running answer is stopped, its text stays."""
         if self.busy:
             self._backend.cancel()
+        self._replacing = self.model is not None or self._replacing
         self.model, self.cache = None, None
         self.loading = ModelLoading("opening", 0, 0)
         self._backend.open(str(path))
@@ -280,19 +286,34 @@ class Session(ContextKeeping):
             self._own_events.append(Notice("this chat is open elsewhere: what you write goes into a copy of it"))
         self._own_events.append(PathChanged())
 
-    def export_markdown(self, path: Path | None = None) -> Path:
-        """Writes the visible chat as Markdown and returns where. Raises SessionError."""
-        if self.conversation.leaf is None:
-            raise SessionError("there is nothing to save yet")
+    def chat_before(self) -> str:
+        """The chat that was written last, this one left out. Raises SessionError."""
+        found = self._store.latest(besides=self.chat_id) if self._store is not None else None
+        if found is None:
+            raise SessionError("there is no other chat")
+        return found
+
+    def export(self, path: Path | None = None, format: str | None = None) -> Path:
+        """Writes this chat as a document and returns where. None: beside the chats; as the file's name says.
+
+        Raises SessionError, ExportError.
+        """
         if path is None:
             if self._store is None:
                 raise SessionError("name the file to save to")
-            path = self._store.exports / f"{file_stem(self.conversation)}.md"
-        try:
-            write_atomically(path, to_markdown(self.conversation).encode())
-        except OSError as error:
-            raise SessionError(f"{path}: cannot be written: {error.strerror or error}") from error
+            path = self._store.exports / exports.file_name(self.conversation, format or "md")
+        exports.export(self.conversation, path, format)
         return path
+
+    def import_chat(self, path: Path) -> None:
+        """Opens the chat in a document, as a new one. Raises SessionError, ExportError, TranscriptError."""
+        if self._store is None:
+            raise SessionError("chats are not kept here")
+        conversation, warnings = exports.read_document(path)
+        transcript = self._store.create(conversation, conversation.title, None)
+        transcript.close()
+        self.open_chat(transcript.id)
+        self._own_events.extend(Notice(warning) for warning in warnings)
 
     # Sampling
 
@@ -416,6 +437,7 @@ class Session(ContextKeeping):
             case ModelReady(info):
                 self.model, self.loading = info, None
                 self._take_model_sampling(info)
+                self._say_what_is_read_again(info)
             case ModelFailed():
                 self.model, self.loading = None, None
             case CacheState():
@@ -450,6 +472,16 @@ class Session(ContextKeeping):
         if writing.message.reason == "context_full" and writing.conversation is self.conversation:
             self._full = (writing.message, event.stats.generated_tokens if isinstance(event, AnswerFinished) else 0)
         return writing.conversation is self.conversation
+
+    def _say_what_is_read_again(self, info: ModelInfo) -> None:
+        """Another model than before knows nothing of the chat yet."""
+        messages = len(self.conversation.path())
+        if self._replacing and self.conversation.leaf is not None:
+            text = "1 message" if messages == 1 else f"{messages} messages"
+            self._own_events.append(
+                Notice(f"{info.name} goes on with this chat: {text} will be read again first", "information")
+            )
+        self._replacing = False
 
     def _take_model_sampling(self, info: ModelInfo) -> None:
         try:
@@ -495,6 +527,7 @@ class Session(ContextKeeping):
             self._own_file(self.title)  # a copy, which has it already
         else:
             self._record(write)
+            self._record(lambda transcript: transcript.sync())  # who lists chats reads the file
         self._own_events.append(PathChanged())
 
     def _record_head(self) -> None:

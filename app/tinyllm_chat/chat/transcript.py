@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tinyllm_chat.chat.conversation import UNTITLED, Conversation, Message, MessageState, title_of
 from tinyllm_chat.chat.cuts import Cut
@@ -50,10 +50,18 @@ class LoadedChat:
     warnings: list[str]
 
 
+class RecordLog(Protocol):
+    """What takes records: a journal on disk, or a list."""
+
+    def append(self, record: dict[str, Any]) -> None: ...
+    def sync(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Transcript:
     """The file of one chat. Every method but `sync` and `close` returns at once; all raise TranscriptError."""
 
-    def __init__(self, chat_id: str, path: Path, journal: Journal | None, lock: LockFile | None) -> None:
+    def __init__(self, chat_id: str, path: Path, journal: RecordLog | None, lock: LockFile | None) -> None:
         self.id = chat_id
         self.path = path
         self._journal = journal
@@ -92,6 +100,22 @@ class Transcript:
             self.delta(delta)
         if message.state is not MessageState.INTERRUPTED:
             self.end(message)
+
+    def whole_chat(self, conversation: Conversation) -> None:
+        """Records everything but the header."""
+        if conversation.name is not None:
+            self.title(conversation.name)
+        if conversation.pinned:
+            self.pin(True)
+        if conversation.system is not None:
+            self.message(conversation.system)
+        for message in conversation:
+            self.whole_message(message)
+        for cut in conversation.cuts.values():
+            if cut.begin in conversation and cut.end in conversation:  # neither is deleted
+                self.cut(cut)
+        if conversation.head is not None:
+            self.head(conversation.head)
 
     def resume(self, message: Message) -> None:
         self._append("resume", {"id": message.id, "fingerprint": message.fingerprint})
@@ -180,19 +204,7 @@ class TranscriptStore:
             raise TranscriptError(f"{path}: the chat cannot be saved: {error.strerror or error}") from error
         transcript = Transcript(chat_id, path, journal, lock)
         transcript.header(title, model, forked_from)
-        if conversation.name is not None:
-            transcript.title(conversation.name)
-        if conversation.pinned:
-            transcript.pin(True)
-        if conversation.system is not None:
-            transcript.message(conversation.system)
-        for message in conversation:
-            transcript.whole_message(message)
-        for cut in conversation.cuts.values():
-            if cut.begin in conversation and cut.end in conversation:  # neither is deleted
-                transcript.cut(cut)
-        if conversation.head is not None:
-            transcript.head(conversation.head)
+        transcript.whole_chat(conversation)
         return transcript
 
     def open(self, chat_id: str) -> LoadedChat:
@@ -214,6 +226,29 @@ class TranscriptStore:
             raise TranscriptError(f"{path}: the chat cannot be opened: {reason}") from error
         return LoadedChat(conversation, Transcript(chat_id, path, journal, lock), warnings)
 
+    def append_to(self, chat_id: str) -> Transcript:
+        """A chat's file to add records to, without reading it. Raises TranscriptError."""
+        path = self._path(chat_id)
+        lock = self.lock(chat_id)
+        try:
+            return Transcript(chat_id, path, Journal(path), lock)
+        except OSError as error:
+            lock.release()
+            raise TranscriptError(f"{path}: the chat cannot be written: {error.strerror or error}") from error
+
+    def lock(self, chat_id: str) -> LockFile:
+        """Owns a chat's file. Raises TranscriptError if there is none, and while an instance has it open."""
+        path = self._path(chat_id)
+        if not path.is_file():
+            raise TranscriptError(f"{path}: there is no such chat")
+        try:
+            lock = LockFile.acquire(self._lock_path(chat_id))
+        except OSError as error:
+            raise TranscriptError(f"{path}: the chat cannot be written: {error.strerror or error}") from error
+        if lock is None:
+            raise TranscriptError(f"{chat_id}: this chat is open in another window")
+        return lock
+
     def list(self) -> list[ChatInfo]:
         """All chats, the latest first. Files that cannot be read are left out."""
         chats = []
@@ -224,10 +259,15 @@ class TranscriptStore:
                         chats.append(_chat_info(path))
         return sorted(chats, key=lambda chat: (chat.modified, chat.id), reverse=True)
 
-    def latest(self) -> str | None:
-        """Id of the chat that was written last."""
-        chats = self.list()
-        return chats[0].id if chats else None
+    def latest(self, besides: str | None = None) -> str | None:
+        """Id of the chat that was written last, or of the one before it."""
+        found: list[tuple[float, str]] = []
+        with contextlib.suppress(OSError):
+            for path in self.folder.glob("*.jsonl"):
+                if CHAT_ID.fullmatch(path.stem) and path.stem != besides:
+                    with contextlib.suppress(OSError):
+                        found.append((path.stat().st_mtime, path.stem))
+        return max(found)[1] if found else None
 
     def _path(self, chat_id: str) -> Path:
         if not CHAT_ID.fullmatch(chat_id):

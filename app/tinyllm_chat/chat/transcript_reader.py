@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,31 +27,40 @@ def read_conversation(path: Path) -> tuple[Conversation, list[str]]:
     A torn last line is dropped; a damaged record is skipped with a warning. Raises OSError, and ValueError for a file
     that a newer version wrote.
     """
-    reader = _Reader()
     lines = path.read_bytes().split(b"\n")
+    return read_records(map(_parse, lines[:-1]), path.name, "line")  # the last piece is empty or torn
+
+
+def read_records(records: Iterable[Any], name: str, place: str) -> tuple[Conversation, list[str]]:
+    """The conversation that records tell of, whatever they are, and warnings in one line each.
+
+    `name`: what warnings begin with; `place`: what one of the records is there. Raises ValueError as above.
+    """
+    reader = _Reader()
     skipped = []
-    for number, line in enumerate(lines[:-1], 1):  # the last piece is empty or torn
+    for number, record in enumerate(records, 1):
         try:
-            reader.take(_parse(line))
+            if not isinstance(record, dict):
+                raise _BadRecord
+            reader.take(record)
         except _BadRecord:
             skipped.append(number)
     warnings = []
     if skipped:
-        records = "1 damaged record" if len(skipped) == 1 else f"{len(skipped)} damaged records"
-        warnings.append(f"{path.name}: {records} skipped, the first in line {skipped[0]}")
+        damaged = "1 damaged record" if len(skipped) == 1 else f"{len(skipped)} damaged records"
+        warnings.append(f"{name}: {damaged} skipped, the first in {place} {skipped[0]}")
     if reader.adopted:
-        warnings.append(f"{path.name}: {reader.adopted} messages lost their place and follow the one before them")
+        warnings.append(f"{name}: {reader.adopted} messages lost their place and follow the one before them")
     return reader.conversation, warnings
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> Any:
+    """A line's value; None where it is none."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise _BadRecord from error
-    if not isinstance(record, dict):
-        raise _BadRecord
-    return record
+        # A str is parsed in half the time: with bytes, Python looks for their encoding first.
+        return json.loads(line.decode("ascii") if line.isascii() else line)
+    except (ValueError, RecursionError):
+        return None
 
 
 class _Reader:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.library import ChatLibrary
 from tinyllm_chat.chat.local_backend import LocalBackend
 from tinyllm_chat.chat.logs import start_logging
 from tinyllm_chat.chat.opening import ModelOptions
@@ -62,7 +63,8 @@ def run(
     loaded = load_settings(settings, os.environ, places)
     file_path = _model_file(positional or model, loaded, places, needed=text is not None)
     store = TranscriptStore(places.transcripts, places.exports)
-    chat = _chat_id(store, continue_last, resume)
+    library = ChatLibrary(store, places.state)
+    chat = _chat_id(store, library, continue_last, resume)
     session = _session(loaded.settings, store if text is None or chat else None, raw=raw, grammar=wanted)
     try:
         if chat is not None:
@@ -70,7 +72,7 @@ def run(
             if settings["system_prompt"] is not None:
                 session.set_system_prompt(settings["system_prompt"])
         if text is None:
-            _show_screen(session, file_path, places, loaded.warnings)
+            _show_screen(session, file_path, places, loaded.warnings, library)
         else:
             assert file_path is not None
             _answer_once(session, file_path, text, loaded.warnings)
@@ -145,9 +147,11 @@ def _model_file(typed: str | None, loaded: LoadResult, places: Paths, *, needed:
         return None
 
 
-def _chat_id(store: TranscriptStore, continue_last: bool, resume: str | None) -> str | None:
+def _chat_id(store: TranscriptStore, library: ChatLibrary, continue_last: bool, resume: str | None) -> str | None:
+    if resume is not None:
+        return library.resolve(resume)
     if not continue_last:
-        return resume
+        return None
     latest = store.latest()
     if latest is None:
         raise Failure(f"there is no chat to continue in {store.folder}")
@@ -166,12 +170,16 @@ def _session(settings: Settings, store: TranscriptStore | None, *, raw: bool, gr
     return Session(LocalBackend(options), store, settings)
 
 
-def _show_screen(session: Session, model: Path | None, places: Paths, warnings: list[str]) -> None:
+def _show_screen(
+    session: Session, model: Path | None, places: Paths, warnings: list[str], library: ChatLibrary
+) -> None:
     from tinyllm_chat.cli.models import Models
     from tinyllm_chat.tui.app import run as show
 
     path = None if model is None else str(model)
-    code = show(session, model=path, models=Models(places), warnings=warnings, log_file=places.log_file)
+    value = session.settings.value
+    models = Models(places, ModelOptions(context_length=value("context_length"), cache_type=value("cache_type")))
+    code = show(session, model=path, models=models, chats=library, warnings=warnings, log_file=places.log_file)
     if code:
         raise click.exceptions.Exit(code)
 

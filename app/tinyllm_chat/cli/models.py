@@ -6,17 +6,36 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tinyllm_chat.chat.catalogue import CatalogueEntry, load_catalogue
+from tinyllm_chat.chat.describing import Describer, ModelFacts
 from tinyllm_chat.chat.download import pull
-from tinyllm_chat.chat.models import find_models, resolve_model
+from tinyllm_chat.chat.errors import ModelNotFoundError
+from tinyllm_chat.chat.hub import parse_hub_name, pull_from_hub
+from tinyllm_chat.chat.models import resolve_model
+from tinyllm_chat.chat.opening import ModelOptions
 from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.places import RecentModels, find_everywhere
 from tinyllm_chat.cli.progress import ProgressBar
 from tinyllm_chat.cli.text import size
 from tinyllm_chat.tui.models import ModelChoice
 
 
 def model_path(name: str, paths: Paths) -> Path:
-    """The file that `name` means; a catalogue model is downloaded first, with a bar. Raises ChatError."""
-    found = resolve_model(name, paths)
+    """The file that `name` means; a model of the catalogue or an `hf:` one is downloaded first, with a bar.
+
+    A name that nothing else has is looked for where other programs keep models. Raises ChatError.
+    """
+    if (wanted := parse_hub_name(name)) is not None:
+        with ProgressBar(in_bytes=True) as bar:
+            return pull_from_hub(
+                wanted, paths.models, lambda stage, done, total: bar.update(f"{wanted.file}: {stage}", done, total)
+            )
+    try:
+        found = resolve_model(name, paths)
+    except ModelNotFoundError:
+        elsewhere = next((model.path for model in find_everywhere(paths) if model.name == name), None)
+        if elsewhere is None:
+            raise
+        return elsewhere
     return found if isinstance(found, Path) else fetch(found, paths)
 
 
@@ -31,16 +50,18 @@ def fetch(entry: CatalogueEntry, paths: Paths) -> Path:
 
 
 class Models:
-    """What the start screen offers: the models folder, then the rest of the catalogue."""
+    """What the start screen offers: what is on this machine, then the rest of the catalogue."""
 
-    def __init__(self, paths: Paths) -> None:
+    def __init__(self, paths: Paths, options: ModelOptions) -> None:
+        """`options`: what a chat will be opened with, which decides about the memory that it needs."""
         self._paths = paths
+        self._describer = Describer(options)
 
     def choices(self) -> Sequence[ModelChoice]:
-        here = find_models(self._paths)
+        here = list(find_everywhere(self._paths))
         files = {model.path.name for model in here}
         return [
-            *(ModelChoice(model.name, size(model.size), str(model.path)) for model in here),
+            *(ModelChoice(model.name, size(model.size), str(model.path), model.place) for model in here),
             *(
                 ModelChoice(entry.name, f"{entry.title}, {size(entry.size)} to download, {entry.license}")
                 for entry in load_catalogue().values()
@@ -48,5 +69,13 @@ class Models:
             ),
         ]
 
+    def describe(self, path: str) -> ModelFacts:
+        return self._describer.describe(Path(path))
+
     def fetch(self, name: str, progress: Callable[[str, int, int], None]) -> str:
+        if (wanted := parse_hub_name(name)) is not None:
+            return str(pull_from_hub(wanted, self._paths.models, progress))
         return str(pull(load_catalogue()[name], self._paths.models, progress))
+
+    def opened(self, path: str) -> None:
+        RecentModels(self._paths).add(Path(path))

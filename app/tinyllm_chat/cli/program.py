@@ -143,7 +143,7 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 )
 @click.option("--raw", is_flag=True, help="With a prompt: continues the text as it is, without the chat template.")
 @click.option("--continue", "continue_last", is_flag=True, help="Opens the last chat.")
-@click.option("--resume", "resume", metavar="ID", help="Opens the chat with that id.")
+@click.option("--resume", "resume", metavar="CHAT", help="Opens a chat: its id, or words of its title.")
 @click.option("--paths", is_flag=True, help="Prints the folders that are used.")
 @click.version_option(__version__, message="tinyllm-chat %(version)s")
 def program(**arguments: Any) -> None:

@@ -11,7 +11,11 @@ from tinyllm_chat.cli.failure import Failure, UsageFailure
 @click.argument("name", required=False)
 @click.option("--list", "listing", is_flag=True, help="Prints the catalogue.")
 def command(name: str | None, listing: bool) -> None:
-    """Downloads the model NAME of the catalogue; one that is there already is only checked."""
+    """Downloads the model NAME of the catalogue, or hf:owner/repository/file.gguf of the Hugging Face Hub.
+
+    One of the catalogue that is there already is only checked. A download from the Hub that was stopped goes on where
+    it was; it needs huggingface_hub: pip install 'tinyllm-chat[hub]'.
+    """
     if listing:
         print_catalogue()
         return
@@ -19,8 +23,11 @@ def command(name: str | None, listing: bool) -> None:
         raise UsageFailure("pull needs the name of a model; pull --list prints those there are")
     from tinyllm_chat.chat.catalogue import load_catalogue
     from tinyllm_chat.chat.paths import Paths
-    from tinyllm_chat.cli.models import fetch
+    from tinyllm_chat.cli.models import fetch, model_path
 
+    if name.lower().startswith("hf:"):
+        click.echo(model_path(name, Paths.default()))
+        return
     catalogue = load_catalogue()
     if name not in catalogue:
         raise Failure(f"{name}: the catalogue has no such model; known are {', '.join(catalogue)}")

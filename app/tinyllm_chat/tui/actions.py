@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from tinyllm_chat.chat.context_policy import POLICIES
 from tinyllm_chat.chat.conversation import Conversation
-from tinyllm_chat.chat.errors import SettingsError
+from tinyllm_chat.chat.errors import ExportError, SettingsError
+from tinyllm_chat.chat.exports import FORMATS
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, parse
+from tinyllm_chat.tui.models import HUB_PREFIX
 from tinyllm_chat.tui.registry import PROGRAM, SAMPLING, VIEW, Commands, action, actions_of
 from tinyllm_chat.tui.text import label, sampling_value
 
@@ -68,6 +70,14 @@ class Actions:
     def new_chat(self) -> None:
         self._session.new_chat()
         self._app.start_over()
+
+    @action("Find a chat among all that are kept", keys="ctrl+l", slash="history chats", argument="[WORDS]")
+    def history(self, argument: str) -> None:
+        self._app.choose_chat(argument)
+
+    @action("Go back to the chat that was written before this one", keys="alt+l", slash="last")
+    def last_chat(self) -> None:
+        self._app.open_chat(self._session.chat_before())
 
     @action("Answer the last message again, beside the present answer", keys="ctrl+r", slash="regen regenerate retry")
     def regenerate(self) -> None:
@@ -131,10 +141,25 @@ class Actions:
             self._session.set_context_full(argument.lower())
         self._app.say(f"When the context is full: {_POLICIES[self._session.settings.value('context_full')]}")
 
-    @action("Write this chat as Markdown", keys="ctrl+s f4", slash="save", argument="[FILE]")
+    @action(
+        "Write this chat as a document: md, html, or json with all branches",
+        keys="ctrl+s f4",
+        slash="save export",
+        argument="[FILE|TYPE]",
+    )
     def save(self, argument: str) -> None:
-        path = self._session.export_markdown(Path(os.path.expanduser(argument)) if argument else None)
+        if argument in FORMATS:
+            path = self._session.export(format=argument)
+        else:
+            path = self._session.export(Path(os.path.expanduser(argument)) if argument else None)
         self._app.say(f"Saved to {path}")
+
+    @action("Open the chat in a JSON or Markdown file that was saved", slash="import", argument="FILE")
+    def load(self, argument: str) -> None:
+        if not argument:
+            raise ExportError("/import needs the name of a file")
+        self._session.import_chat(Path(os.path.expanduser(argument)))
+        self._app.start_over()
 
     @action("Copy the last answer", keys="ctrl+y", slash="copy")
     def copy(self) -> None:
@@ -224,7 +249,9 @@ class Actions:
 
     @action("Choose a model, or open the one in a file", slash="model", argument="[FILE]", keys="f2", group=PROGRAM)
     def model(self, argument: str) -> None:
-        if argument:
+        if argument.lower().startswith(HUB_PREFIX):
+            self._app.fetch_model(argument)
+        elif argument:
             self._app.open_model(os.path.expanduser(argument))
         else:
             self._app.choose_model()

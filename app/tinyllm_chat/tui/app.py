@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -36,6 +37,7 @@ from tinyllm_chat.tui.widgets.prompt import InputBar, Prompt
 from tinyllm_chat.tui.widgets.suggestions import Suggestions
 
 if TYPE_CHECKING:
+    from tinyllm_chat.chat.library import ChatLibrary
     from tinyllm_chat.chat.session import Session
 
 PANEL_COLUMNS = 100  # a terminal this wide has room for the panels
@@ -54,6 +56,7 @@ class TinyLLMChatApp(App[None]):
     """One chat window over a session.
 
     `model`: path to open once the screen stands. `models`: what to choose from, when there is no model and later.
+    `chats`: those that are kept.
     `warnings`: lines to show from the start, such as settings that were not understood.
     """
 
@@ -69,12 +72,14 @@ class TinyLLMChatApp(App[None]):
         *,
         model: str | None = None,
         models: ModelSource | None = None,
+        chats: ChatLibrary | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         super().__init__()
         self.session = session
         self._model = model
         self._models = models
+        self._chats = chats
         self._warnings = tuple(warnings)
         self._actions = Actions(self)
         self._panels_wanted = bool(session.settings.value("show_panels"))
@@ -245,6 +250,33 @@ class TinyLLMChatApp(App[None]):
         self.pane.clear_notes()
         self.pane.follow()
 
+    # Chats
+
+    def choose_chat(self, words: str = "") -> None:
+        """Lists the chats that are kept, those with all of `words`."""
+        if self._chats is None:
+            self.say("Chats are not kept here", "warning")
+            return
+        from tinyllm_chat.chat.keeper import Keeper
+        from tinyllm_chat.tui.history import HistoryScreen
+
+        self.push_screen(HistoryScreen(self._chats, Keeper(self.session, self._chats), words), self._chat_chosen)
+
+    def _chat_chosen(self, chat_id: str | None) -> None:
+        self.wake()  # another chat may have been deleted or renamed
+        if chat_id is not None:
+            try:
+                self.open_chat(chat_id)
+            except (ChatError, OSError) as error:
+                self.say(str(error), "error")
+
+    def open_chat(self, chat_id: str) -> None:
+        """Raises ChatError."""
+        if chat_id != self.session.chat_id:
+            self.session.open_chat(chat_id)
+            self.start_over()
+            self.wake()
+
     # Models
 
     def _open_first(self) -> None:
@@ -259,11 +291,21 @@ class TinyLLMChatApp(App[None]):
         self.feed.opening(path)
         self.wake()
 
+    def model_opened(self, path: str) -> None:
+        """Remembers a model that was opened, for the next choice."""
+        if (models := self._models) is not None:
+
+            def remember() -> None:
+                with contextlib.suppress(OSError):
+                    models.opened(path)
+
+            self.run_worker(remember, group="remember", thread=True)
+
     def choose_model(self) -> None:
         if self._models is None:
             self.say("No list of models here: name one on the command line", "warning")
             return
-        from tinyllm_chat.tui.screens import ModelScreen
+        from tinyllm_chat.tui.picker import ModelScreen
 
         self.push_screen(ModelScreen(self._models), self._model_chosen)
 
@@ -272,9 +314,16 @@ class TinyLLMChatApp(App[None]):
             return
         if choice.path is not None:
             self.open_model(choice.path)
+        else:
+            self.fetch_model(choice.name)
+
+    def fetch_model(self, name: str) -> None:
+        """Downloads a model and opens it."""
+        if self._models is None:
+            self.say("Models cannot be downloaded here", "warning")
             return
-        self.feed.show_progress(Progress.of_stage(f"{choice.name}: starting the download", 0, 0))
-        self.run_worker(partial(self._fetch, choice.name), group=DOWNLOAD, exclusive=True, thread=True)
+        self.feed.show_progress(Progress.of_stage(f"{clean_line(name)}: starting the download", 0, 0))
+        self.run_worker(partial(self._fetch, name), group=DOWNLOAD, exclusive=True, thread=True)
 
     def stop_download(self) -> None:
         self.workers.cancel_group(self, DOWNLOAD)
@@ -414,6 +463,7 @@ def run(
     *,
     model: str | None = None,
     models: ModelSource | None = None,
+    chats: ChatLibrary | None = None,
     warnings: Sequence[str] = (),
     log_file: Path | None = None,
 ) -> int:
@@ -422,7 +472,7 @@ def run(
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         with stderr_to_log(log_file):
-            app = TinyLLMChatApp(session, model=model, models=models, warnings=warnings)
+            app = TinyLLMChatApp(session, model=model, models=models, chats=chats, warnings=warnings)
             app.run()
         if app.return_code:
             where = f"; details are in {log_file}" if log_file is not None else ""

@@ -174,6 +174,7 @@ class Feed:
                 *(f"LoRA {adapter}" for adapter in info.adapters),
             ),
         )
+        self._app.model_opened(info.path)
         for note in info.notes:
             self._pane.add_note(note, "information")
         self.show_titles()

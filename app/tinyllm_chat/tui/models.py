@@ -6,6 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tinyllm_chat.chat.describing import ModelFacts
+
+HUB_PREFIX = "hf:"  # of a name that is an address at the Hugging Face Hub
+
 
 @dataclass(frozen=True, slots=True)
 class ModelChoice:
@@ -14,6 +18,7 @@ class ModelChoice:
     name: str
     detail: str  # size, origin: whatever helps to choose
     path: str | None = None
+    place: str = ""  # where it was found, in words
 
 
 class ModelSource(Protocol):
@@ -22,8 +27,14 @@ class ModelSource(Protocol):
     def choices(self) -> Sequence[ModelChoice]:
         """Models found here first, then the rest of the catalogue. Called on a worker thread. Raises ChatError."""
 
+    def describe(self, path: str) -> ModelFacts:
+        """What is in a file. Called on a worker thread. Raises nothing."""
+
     def fetch(self, name: str, progress: Callable[[str, int, int], None]) -> str:
-        """Downloads a model and returns its path. Called on a worker thread.
+        """Downloads a model of the catalogue, or an `hf:` one, and returns its path. Called on a worker thread.
 
         `progress(stage, done, total)`, total 0 where it is not known. Raises ChatError.
         """
+
+    def opened(self, path: str) -> None:
+        """A model was opened: it is offered first from now on. Called on a worker thread. Raises OSError."""

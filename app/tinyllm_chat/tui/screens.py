@@ -1,8 +1,8 @@
-"""What covers the chat for a moment: help, and the choice of a model."""
+"""What covers the chat for a moment: help."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -12,17 +12,12 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import OptionList, Static
-from textual.widgets.option_list import Option
+from textual.widgets import Static
 
-from tinyllm_chat.chat.errors import ChatError
-from tinyllm_chat.tui.models import ModelChoice, ModelSource
 from tinyllm_chat.tui.registry import GROUPS, Action, key_name
-from tinyllm_chat.tui.text import clean_line
 from tinyllm_chat.tui.widgets.rows import ACCENT, GAP, MUTED, columns, lines
 
 HELP_COLUMN = 30  # cells for the keys and the slash command
-NAME_COLUMN = 48  # cells for the names of models, at most
 _CLOSING: list[BindingType] = [Binding("escape,ctrl+c", "dismiss_empty", "Close", show=False)]
 
 
@@ -72,64 +67,3 @@ class HelpRow(Widget):
     def _lines(self, width: int) -> list[Content]:
         left = min(HELP_COLUMN, width // 2)
         return columns(self._cells, [left, max(1, width - left - GAP)])
-
-
-class ModelScreen(ModalScreen[ModelChoice | None]):
-    """Models found on this machine, and those that can be downloaded."""
-
-    BINDINGS: ClassVar[list[BindingType]] = _CLOSING
-
-    def __init__(self, source: ModelSource) -> None:
-        super().__init__()
-        self._source = source
-        self._choices: Sequence[ModelChoice] = ()
-
-    def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
-            yield Static(Content.styled("Choose a model", f"bold {ACCENT}"), classes="title")
-            yield OptionList(markup=False)
-            yield Static(Content.styled("looking for models …", MUTED), classes="foot")
-
-    def on_mount(self) -> None:
-        self.run_worker(self._list, thread=True)
-
-    def _list(self) -> None:
-        """On a worker thread: folders may be slow."""
-        try:
-            choices = self._source.choices()
-        except (ChatError, OSError) as error:
-            self.app.call_from_thread(self._fail, str(error))
-        else:
-            self.app.call_from_thread(self._show, choices)
-
-    def _fail(self, message: str) -> None:
-        self.query_one(".foot", Static).update(Content.styled(clean_line(message), "$error"))
-
-    def _show(self, choices: Sequence[ModelChoice]) -> None:
-        self._choices = choices
-        options = self.query_one(OptionList)
-        options.clear_options()
-        here = [choice for choice in choices if choice.path is not None]
-        if not here:
-            options.add_option(Option(Content.styled("none on this machine yet", MUTED), disabled=True))
-        names = [Content(clean_line(choice.name)) for choice in choices]
-        widest = min(NAME_COLUMN, max((name.cell_length for name in names), default=0))
-        for index, (choice, name) in enumerate(zip(choices, names, strict=True)):
-            if choice.path is None and index == len(here):
-                options.add_option(Option(Content.styled("\nto download", MUTED), disabled=True))
-            left = name.truncate(widest, ellipsis=True, pad=True)
-            text = Content.assemble(left, " " * GAP, (clean_line(choice.detail), MUTED))
-            options.add_option(Option(text, id=str(index)))
-        self.query_one(".foot", Static).update(
-            Content.styled("Enter opens · Esc closes · tinyllm-chat FILE.gguf opens any file", MUTED)
-        )
-        options.focus()
-        options.action_first()
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        event.stop()
-        if event.option_id is not None:
-            self.dismiss(self._choices[int(event.option_id)])
-
-    def action_dismiss_empty(self) -> None:
-        self.dismiss(None)
