@@ -41,6 +41,10 @@ class ContextFullError(EngineError):
     """The tokens do not fit into what is left of the context; nothing was evaluated."""
 
 
+class SavedStateError(EngineError):
+    """A saved sequence is damaged, of another model or another cache, or cannot be read: it is not used."""
+
+
 class CancelledError(EngineError):
     """The caller cancelled a forward pass; complete rows stay in the cache."""
 

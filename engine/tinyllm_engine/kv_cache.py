@@ -7,7 +7,7 @@ back to the system when they are freed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,8 @@ class KVCache:
         self._starts = [int(start) for start in starts[:-1]]
         self._free = list(range(self.pages - 1, -1, -1))
         self._references = np.zeros(self.pages, np.int32)
+        # Asked when no page is free; True: some sequence has given pages up.
+        self.make_room: Callable[[], bool] = lambda: False
 
     @property
     def bytes_per_token(self) -> int:
@@ -72,18 +74,48 @@ class KVCache:
 
     def take_page(self) -> int:
         """A free page, for one owner. Raises ContextFullError when none is left."""
-        if not self._free:
-            raise ContextFullError(f"KV cache: all {self.pages} pages of {PAGE} tokens are in use")
+        while not self._free:
+            self._need_room()
         page = self._free.pop()
         self._references[page] = 1
         return page
+
+    def share_page(self, page: int) -> None:
+        """One owner more: from now on nobody writes into it."""
+        self._references[page] += 1
+
+    def own_page(self, page: int) -> int:
+        """A page with the same contents that the caller, one of its owners, may write: a copy if it has others."""
+        while self._references[page] > 1 and not self._free:
+            self._need_room()
+        if self._references[page] == 1:
+            return page
+        copy = self.take_page()
+        for start, size in self._parts():
+            memory = self._area.bytes
+            memory[start + copy * size :][:size] = memory[start + page * size :][:size]
+        self.drop_page(page)
+        return copy
+
+    def page_bytes(self, page: int) -> Iterator[np.ndarray]:
+        """What a page holds: uint8, K of each layer, then V of each. It can be written."""
+        for start, size in self._parts():
+            yield self._area.bytes[start + page * size :][:size]
+
+    def _parts(self) -> Iterator[tuple[int, int]]:
+        """Where each layer's K lies, then each layer's V, and how many bytes of it belong to a page."""
+        return zip(self._starts, self.k_page_bytes + self.v_page_bytes, strict=True)
+
+    def _need_room(self) -> None:
+        if not self.make_room():
+            raise ContextFullError(f"KV cache: all {self.pages} pages of {PAGE} tokens are in use")
 
     def drop_page(self, page: int) -> None:
         """Gives one owner's claim up; the last one frees the memory."""
         self._references[page] -= 1
         if self._references[page] == 0:
             self._free.append(page)
-            for start, size in zip(self._starts, self.k_page_bytes + self.v_page_bytes, strict=True):
+            for start, size in self._parts():
                 self._area.forget(start + page * size, size)
 
 
@@ -101,8 +133,22 @@ class PageTable:
             self.table[self.count] = self.cache.take_page()
             self.count += 1
 
+    def own(self, begin: int) -> None:
+        """Makes all pages from row `begin` on this sequence's own, so that it may write there."""
+        for index in range(begin // PAGE, self.count):
+            self.table[index] = self.cache.own_page(int(self.table[index]))
+
     def shrink(self, length: int) -> None:
         """Frees the pages behind the first `length` tokens."""
         while (self.count - 1) * PAGE >= length and self.count:
             self.count -= 1
             self.cache.drop_page(int(self.table[self.count]))
+
+    def fork(self, length: int) -> PageTable:
+        """Another table with the pages of the first `length` tokens, which both own."""
+        fork = PageTable(self.cache, len(self.table) * PAGE)
+        fork.count = -(-length // PAGE)
+        fork.table[: fork.count] = self.table[: fork.count]
+        for page in fork.table[: fork.count]:
+            self.cache.share_page(int(page))
+        return fork

@@ -35,6 +35,7 @@ class StatePool:
             self.checkpoints = min(MOST_CHECKPOINTS, max(FEWEST_CHECKPOINTS, fitting))
         self.beginning = self._allocate()  # before the first token all is zero; never written
         self.blocks = 0
+        self._owners: dict[int, int] = {}  # of each block, by its address
 
     @property
     def bytes_in_use(self) -> int:
@@ -49,10 +50,19 @@ class StatePool:
         """A block of unknown contents. Raises OutOfMemoryError when the system refuses."""
         block = self._allocate()
         self.blocks += 1
+        self._owners[block.ctypes.data] = 1
         return block
 
+    def share(self, block: np.ndarray) -> None:
+        """One owner more."""
+        self._owners[block.ctypes.data] += 1
+
     def drop(self, block: np.ndarray) -> None:
-        self.blocks -= 1
+        """Gives one owner's claim up."""
+        self._owners[block.ctypes.data] -= 1
+        if not self._owners[block.ctypes.data]:
+            del self._owners[block.ctypes.data]
+            self.blocks -= 1
 
     def _allocate(self) -> np.ndarray:
         try:
@@ -84,6 +94,10 @@ class RecurrentState:
     def positions(self) -> list[int]:
         """Where it can go back to, besides the beginning."""
         return [checkpoint.position for checkpoint in self._checkpoints]
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        return list(self._checkpoints)
 
     def addresses(self) -> tuple[int, int, int]:
         """What the next pass reads, what it writes, and what the one after that writes."""
@@ -127,6 +141,26 @@ class RecurrentState:
             return 0
         self._block = self._checkpoints[-1].block
         return self._checkpoints[-1].position
+
+    def fork(self) -> RecurrentState:
+        """A state for another sequence, with the checkpoints of this one; `go_back` sets where it is."""
+        fork = RecurrentState(self.pool)
+        fork._checkpoints = list(self._checkpoints)
+        for checkpoint in fork._checkpoints:
+            self.pool.share(checkpoint.block)
+        return fork
+
+    def restored(self, position: int) -> np.ndarray:
+        """The block of a new checkpoint behind the others, where the state is from now on; the caller fills it."""
+        self._block = self.pool.take()
+        self._checkpoints.append(Checkpoint(position, self._block))
+        return self._block
+
+    def close(self) -> None:
+        """Gives all blocks back."""
+        for block in (*self._written, *(checkpoint.block for checkpoint in self._checkpoints)):
+            self.pool.drop(block)
+        self._block, self._written, self._checkpoints = self.pool.beginning, [], []
 
     def _forget_one(self) -> None:
         """Drops the checkpoint without which least has to be read again; never one of the last two."""

@@ -22,6 +22,7 @@ from tinyllm_engine.preparation import prepare
 from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
 from tinyllm_engine.recurrent_state import RecurrentState
+from tinyllm_engine.shift import check_shift, move_down
 from tinyllm_engine.team import CANCEL, Team, follow, lead
 from tinyllm_engine.weights import Weights, check_sizes
 
@@ -66,7 +67,7 @@ class Runner:
         self._prefill, self._prefill_logits = self._record(self.state.max_rows, min(OUTPUTS, self.state.max_rows), fuse)
         self._compile(progress)
         self.decoder = Decoder(self.team, self.state)
-        self._sequences: list[Sequence] = []
+        self._first: Sequence | None = None
         self._clocks: dict[Program, np.ndarray] = {}
 
     def _check_positions(self, weights: Weights) -> None:
@@ -111,9 +112,13 @@ class Runner:
 
     def sequence(self) -> Sequence:
         """Sequence 0: the one the runner's own forward, position, tokens and truncate speak of."""
-        if not self._sequences:
-            self._sequences.append(Sequence(self))
-        return self._sequences[0]
+        if self._first is None:
+            self._first = Sequence(self)
+        return self._first
+
+    def new_sequence(self) -> Sequence:
+        """An empty sequence beside the others. All share the cache's pages, which are enough for one full context."""
+        return Sequence(self)
 
     @property
     def position(self) -> int:
@@ -162,19 +167,25 @@ class Runner:
 
 
 class Sequence:
-    """One sequence of tokens in the cache."""
+    """One sequence of tokens in the cache. `fork` makes others that share its pages."""
 
     def __init__(self, runner: Runner):
         self.runner = runner
         self.pages = PageTable(runner.cache, runner.context_length)
         self.recurrent = RecurrentState(runner.cache.states)
         self.tokens: list[int] = []
+        self._exact: int | None = None
         self._reading = False  # several tokens at a time, as opposed to writing them one by one
 
     @property
     def position(self) -> int:
         """Tokens in the cache."""
         return len(self.tokens)
+
+    @property
+    def exact(self) -> int:
+        """So many tokens from the first one on are as a fresh evaluation would have them: all, but after `remove`."""
+        return self.position if self._exact is None else self._exact
 
     @property
     def context_length(self) -> int:
@@ -203,9 +214,9 @@ class Sequence:
         step = min(OUTPUTS, self.runner.state.max_rows) if all_logits else self.runner.state.max_rows
         kept: list[np.ndarray] = []
         logits = None
+        self._reserve(len(ids))
         for start in range(0, len(ids), step):
             batch = ids[start : start + step]
-            self.pages.grow(self.position + len(batch))
             logits = self.runner.run_rows(self, batch, all_logits, cancel)
             if logits is None:
                 self.pages.shrink(self.position)
@@ -240,7 +251,7 @@ class Sequence:
         self._check([last])
         self._begin(reading=False)
         count = min(count, self.context_length - self.position)
-        self.pages.grow(self.position + count)
+        self._reserve(count)
         runner = self.runner
         logits = runner.load_row(self, last, cancel)
         drawn, end = runner.decoder.run(logits, self.recurrent.addresses()[2], sampler, tokens, eog, count)
@@ -255,6 +266,15 @@ class Sequence:
             id, logprob = sampler.sample(logits, [*tokens, *drawn.ids])
             return Drawn([*drawn.ids, id], [*drawn.logprobs, logprob])
         return drawn
+
+    def _reserve(self, count: int) -> None:
+        """Takes pages for so many tokens more; all of them or none. Raises ContextFullError."""
+        try:
+            self.pages.own(self.position)
+            self.pages.grow(self.position + count)
+        except ContextFullError:
+            self.pages.shrink(self.position)
+            raise
 
     def extend(self, ids: list[int], passes: int = 1) -> None:
         """Takes in ids that so many complete passes have evaluated."""
@@ -279,4 +299,57 @@ class Sequence:
             length = self.recurrent.go_back(length)
         del self.tokens[length:]
         self.pages.shrink(length)
+        if self._exact is not None and length <= self._exact:
+            self._exact = None
         return length
+
+    def kept_by_truncating(self, length: int) -> int:
+        """What `truncate` and `fork` would return and keep."""
+        if not self.is_recurrent or length >= self.position:
+            return min(length, self.position)
+        return max((position for position in self.recurrent.positions if position <= length), default=0)
+
+    def fork(self, length: int) -> Sequence:
+        """Another sequence that begins with the first `length` tokens of this one; nothing is evaluated for that.
+
+        Both own the pages of these tokens. Whoever writes behind them first copies the last page if it is not full.
+        A model with recurrent layers keeps what `truncate` would: the fork's `position` says how much.
+        """
+        length = max(0, min(length, self.position))
+        if length == self.position:
+            self.recurrent.keep(length)
+        fork = Sequence(self.runner)
+        fork.recurrent = self.recurrent.fork()
+        length = fork.recurrent.go_back(length)
+        fork.tokens = self.tokens[:length]
+        fork.pages = self.pages.fork(length)
+        fork._exact = None if self.exact >= length else self.exact
+        return fork
+
+    def remove(self, begin: int, end: int) -> None:
+        """Drops the tokens from `begin` to before `end`; those behind move down to their place (see `shift`).
+
+        Raises UnsupportedModelError where keys cannot be moved, ContextFullError if pages shared with other sequences
+        cannot be copied; nothing has changed then.
+        """
+        if not 0 <= begin <= end <= self.position:
+            raise EngineError(f"remove: expected tokens within 0 to {self.position}, found {begin} to {end}")
+        check_shift(self.runner.model)
+        if begin == end:
+            return
+        self.pages.own(begin)
+        if end < self.position:
+            move_down(self.runner, self.pages, begin, end, self.position)
+            self._exact = min(self.exact, begin)
+        del self.tokens[begin:end]
+        self.pages.shrink(self.position)
+
+    def restored(self, ids: list[int], exact: int) -> None:
+        """Says what the pages of this new sequence have been filled with, states included."""
+        self.tokens = ids
+        self._exact = exact if exact < len(ids) else None
+
+    def close(self) -> None:
+        """Gives its pages and states back; it is empty then, and can be used again."""
+        self.truncate(0)
+        self.recurrent.close()

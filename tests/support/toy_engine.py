@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.opening import cache_bytes_per_token
 from tinyllm_engine.chat_template import TemplateChoice
-from tinyllm_engine.errors import EngineError, TemplateError, UnsupportedModelError
-from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token
+from tinyllm_engine.errors import EngineError, SavedStateError, TemplateError, UnsupportedModelError
+from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token, common_prefix
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
 
 START, END = 300, 301  # <|im_start|>, <|im_end|>
@@ -113,6 +114,46 @@ class ToySequence:
             raise UnsupportedModelError("m.gguf: the keys of a toy cannot be moved")
         del self.tokens[begin:end]
 
+    def kept_by_truncating(self, length: int) -> int:
+        return length
+
+    def fork(self, length: int) -> ToySequence:
+        fork = ToySequence(self.runner)
+        fork.tokens = self.tokens[:length]
+        return fork
+
+
+class ToyBranches:
+    """One sequence for each prompt that does not go on from another."""
+
+    def __init__(self, runner: Any) -> None:
+        self.current = runner.sequence()
+        self.kept = [self.current]
+
+    def select(self, ids: list[int], shifted: bool = False) -> ToySequence:
+        best = max(self.kept, key=lambda sequence: common_prefix(sequence.tokens, ids))
+        shared = common_prefix(best.tokens, ids)
+        if shared < best.position:
+            self.kept.append(best := best.fork(min(shared, len(ids) - 1)))
+        self.current = best
+        return best
+
+    def recall(self, path: Path, model: str, ids: list[int]) -> ToySequence | None:
+        """A toy's saved sequence is the model's name and the ids as text."""
+        name, *saved = path.read_text().split()
+        if name != model:
+            raise SavedStateError(f"{path}: model: expected {model!r}, found {name!r}")
+        sequence = ToySequence(self.current.runner)
+        sequence.tokens = [int(id) for id in saved]
+        if common_prefix(sequence.tokens, ids) <= max(common_prefix(each.tokens, ids) for each in self.kept):
+            return None
+        self.kept.append(sequence)
+        return sequence
+
+
+def save_toy(sequence: ToySequence, write: Callable[[bytes], object], model: str) -> None:
+    write(" ".join([model, *map(str, sequence.tokens)]).encode())
+
 
 class Cancel(threading.Event):
     pass
@@ -140,6 +181,9 @@ class Toy:
         return EngineApi(
             Model=SimpleNamespace(open=self.open_model),
             Runner=self.runner,
+            Branches=ToyBranches,
+            save_sequence=save_toy,
+            saved_bytes=lambda sequence: 1_000_000 * sequence.position,
             SamplingParams=SamplingParams,
             SharedSampling=SharedSampling,
             Cancel=Cancel,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.golden import toy_tokens, write_toy_model
 from tinyllm_engine.cancel import Cancel
+from tinyllm_engine.context_curve import context_curve
 from tinyllm_engine.decode import Drawn
 from tinyllm_engine.errors import CancelledError, EngineError
 from tinyllm_engine.measure import bench, perplexity, private_bytes, profiles, surprise_of, weight_bytes_per_token
@@ -190,3 +191,18 @@ def test_private_memory_is_what_the_system_says(tmp_path):
     assert private_bytes(status) == 120 * 1024
     status.write_text("VmRSS:\t  300 kB\n")
     assert private_bytes(status) is None
+
+
+def test_a_curve_of_contexts(tmp_path_factory):
+    path = write_toy_model(tmp_path_factory.mktemp("curve"), "llama-gqa", context_length=300)
+    runner = ReferenceRunner(Model.open(path))
+    runner.vocab_size, runner.kv_bytes_per_token = 128, 1000
+    seen = []
+    points = context_curve(runner, 8192, runs=2, progress=lambda *stage: seen.append(stage))
+    assert [point.tokens for point in points] == [128, 256, 300]
+    assert [point.cache_mb for point in points] == [0.128, 0.256, 0.3]
+    assert points[0].added_ms == 0
+    assert points[0].prefill_tokens_per_second == points[0].last_tokens_per_second > 0
+    assert seen[-1] == ("measuring", 6, 6)
+    with pytest.raises(EngineError, match="more than 128 tokens, found 128"):
+        context_curve(runner, 128)

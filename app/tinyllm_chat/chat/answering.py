@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
@@ -25,6 +26,7 @@ from tinyllm_chat.chat.events import (
     ReadingPrompt,
     TextDelta,
 )
+from tinyllm_chat.chat.kept_cache import KeptCaches
 from tinyllm_chat.chat.opening import OpenModel
 from tinyllm_chat.chat.prompt import Prompt, PromptBuilder, Segment
 
@@ -47,6 +49,7 @@ class Answer:
         stop: Sequence[str] = (),
         shift: int | None = None,
         free: bool = False,
+        cache_file: Path | None = None,
     ) -> None:
         self.message_id = message_id
         self._messages = messages
@@ -57,6 +60,7 @@ class Answer:
         self._think = think
         self._shift = shift
         self._free = free
+        self._cache_file = cache_file
         self._lock = threading.Lock()
         self._cancelled = False
         self._cancel: Any = None  # the engine's, while it runs
@@ -77,7 +81,14 @@ class Answer:
             if self._shared is not None and live:
                 self._shared.update(**live)
 
-    def run(self, engine: EngineApi, opened: OpenModel, prompts: PromptBuilder, emit: Callable[[Event], None]) -> None:
+    def run(
+        self,
+        engine: EngineApi,
+        opened: OpenModel,
+        prompts: PromptBuilder,
+        kept: KeptCaches,
+        emit: Callable[[Event], None],
+    ) -> None:
         """Generates and reports everything up to AnswerFinished. Raises EngineError."""
         started = time.perf_counter()
         if self._cancelled:
@@ -93,12 +104,17 @@ class Answer:
             self._cancel = engine.Cancel()
             if self._cancelled:
                 self._cancel.set()
-        reused = _common_prefix(opened.sequence.tokens, prompt.ids)
+        if self._cache_file is not None:
+            kept.recall(self._cache_file, prompt.ids)
+        sequence = opened.branches.select(prompt.ids, shifted=self._shift is not None)
+        if self._cache_file is not None:
+            kept.answered(self._cache_file, sequence)
+        reused = sequence.kept_by_truncating(_common_prefix(sequence.tokens, prompt.ids))
         writer = _Writer(self, engine, opened, prompt, reused, started, emit)
         emit(AnswerStarted(self.message_id, len(prompt.ids), reused, self.seed))
         writer.cache_state()
         for event in engine.generate(
-            opened.sequence,
+            sequence,
             prompt.ids,
             self._shared,
             stop=self._stop,

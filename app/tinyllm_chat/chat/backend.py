@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from tinyllm_chat.chat.events import Event
@@ -43,12 +44,14 @@ class Backend(Protocol):
         think: bool | None = None,
         shift: int | None = None,
         free: bool = False,
+        cache_file: Path | None = None,
     ) -> None:
         """Starts an answer.
 
         `continue_last`: messages[-1] is a partial assistant message to write on. `think`: shall the model reason first?
         None: as its template has it. `shift`: where the context becomes full, its oldest turns make room, but not those
         that begin within so many tokens; None: the answer ends there. `free`: a grammar does not hold for it.
+        `cache_file`: where the cache of this chat may be kept, see `leave`.
         """
 
     def set_sampling(self, **values: Any) -> None:
@@ -69,6 +72,9 @@ class Backend(Protocol):
 
     def count_tokens(self, text: str) -> int | None:
         """Tokens of a draft, None while no model is open. Cheap enough for every key press (cached, bounded)."""
+
+    def leave(self, cache_file: Path) -> None:
+        """The chat of that file is left: its cache may be kept there."""
 
     def close(self) -> None:
         """Stops the worker and gives the model's memory back."""

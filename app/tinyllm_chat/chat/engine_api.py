@@ -13,6 +13,9 @@ class EngineApi:
 
     Model: Any
     Runner: Any
+    Branches: Any
+    save_sequence: Callable[..., None]
+    saved_bytes: Callable[[Any], int]
     SamplingParams: Any
     SharedSampling: Any
     Cancel: Any
@@ -26,11 +29,14 @@ class EngineApi:
 
 def load_engine() -> EngineApi:
     import tinyllm_engine as engine
-    from tinyllm_engine import errors, generation
+    from tinyllm_engine import branches, errors, generation, saved_state
 
     return EngineApi(
         Model=engine.Model,
         Runner=engine.Runner,
+        Branches=branches.Branches,
+        save_sequence=saved_state.save,
+        saved_bytes=saved_state.saved_bytes,
         SamplingParams=engine.SamplingParams,
         SharedSampling=engine.SharedSampling,
         Cancel=engine.Cancel,

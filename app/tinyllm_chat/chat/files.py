@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 
 def make_private_folder(folder: Path) -> None:
@@ -25,19 +27,31 @@ def make_private_folder(folder: Path) -> None:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replaces `path` by `data` (0600): after a crash there is the old file or the new one. Raises OSError."""
+    with atomic_file(path) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def atomic_file(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
+    """What is written takes the place of `path` (0600) once it is complete. Raises OSError.
+
+    `sync`: it is on disk then. Without, a machine that dies may leave a file with holes, a program that dies does not.
+    """
     make_private_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if sync:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -17,11 +17,13 @@ from tinyllm_chat.chat.answering import Answer
 from tinyllm_chat.chat.backend import PromptMessage
 from tinyllm_chat.chat.draft import DraftCounter
 from tinyllm_chat.chat.engine_api import EngineApi, load_engine
-from tinyllm_chat.chat.events import AnswerFailed, Event, ModelFailed, ModelLoading, ModelReady
+from tinyllm_chat.chat.events import AnswerFailed, Event, ModelFailed, ModelLoading, ModelReady, Notice
+from tinyllm_chat.chat.kept_cache import KeptCaches
 from tinyllm_chat.chat.memory import free_memory
 from tinyllm_chat.chat.opening import ModelOptions, OpenModel, open_model
 from tinyllm_chat.chat.prompt import PromptBuilder
 
+KEEP_SECONDS = 60.0  # that the end of the program waits for a cache being written
 CLOSE_SECONDS = 5.0  # the worker may be compiling: the program does not wait for that
 # A native call per token gives the interpreter back to a busy screen only every so often; see sys.setswitchinterval.
 SWITCH_INTERVAL = 0.0005
@@ -32,6 +34,11 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Open:
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Leave:
+    cache_file: Path
 
 
 class _Abandoned(Exception):
@@ -53,7 +60,7 @@ class LocalBackend:
         self._free = free
         # Reports about a model carry the order that they answer: those of an earlier order are out of date.
         self._events: deque[tuple[_Open | None, Event]] = deque()
-        self._orders: queue.SimpleQueue[_Open | Answer | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Open | Answer | _Leave | None] = queue.SimpleQueue()
         self._wanted: _Open | None = None  # the latest order to open
         self._answer: Answer | None = None  # the latest answer asked for
         self._drafts: DraftCounter | None = None
@@ -63,6 +70,8 @@ class LocalBackend:
         self._engine: EngineApi | None = None
         self._opened: OpenModel | None = None
         self._prompts: PromptBuilder | None = None
+        self._kept: KeptCaches | None = None
+        self._keeping = False  # a file is being written
 
     def open(self, path: str) -> None:
         self.cancel()
@@ -82,9 +91,19 @@ class LocalBackend:
         think: bool | None = None,
         shift: int | None = None,
         free: bool = False,
+        cache_file: Path | None = None,
     ) -> None:
         self._answer = Answer(
-            message_id, tuple(messages), sampling, max_tokens, continue_last, think, tuple(stop), shift, free
+            message_id,
+            tuple(messages),
+            sampling,
+            max_tokens,
+            continue_last,
+            think,
+            tuple(stop),
+            shift,
+            free,
+            cache_file,
         )
         self._order(self._answer)
 
@@ -119,12 +138,18 @@ class LocalBackend:
         except engine.EngineError:
             return None
 
+    def leave(self, cache_file: Path) -> None:
+        if self._thread is not None and not self._closing:
+            self._orders.put(_Leave(cache_file))
+
     def close(self) -> None:
         self._closing = True
         self.cancel()
         if self._thread is not None:
             self._orders.put(None)
             self._thread.join(CLOSE_SECONDS)
+            if self._keeping:
+                self._thread.join(KEEP_SECONDS)
 
     def _order(self, order: _Open | Answer) -> None:
         if self._thread is None:
@@ -136,8 +161,12 @@ class LocalBackend:
 
     def _work(self) -> None:
         sys.setswitchinterval(SWITCH_INTERVAL)
-        while not self._closing and (order := self._orders.get()) is not None:
-            if isinstance(order, _Open):
+        while (order := self._orders.get()) is not None:
+            if isinstance(order, _Leave):
+                self._keep(order)
+            elif self._closing:
+                continue
+            elif isinstance(order, _Open):
                 self._open(order)
             else:
                 self._run(order)
@@ -164,6 +193,7 @@ class LocalBackend:
             return
         opened = self._opened
         tokenizer = opened.model.tokenizer
+        self._kept = KeptCaches(self._engine, opened.branches, opened.info.fingerprint, self._options.kept_cache_bytes)
         self._prompts = PromptBuilder(tokenizer, opened.template, opened.info.fingerprint)
         if self._wanted is order:
             self._drafts = DraftCounter(lambda text: len(tokenizer.encode(text, add_bos=False)))
@@ -171,13 +201,25 @@ class LocalBackend:
         self._events.append((order, ModelReady(opened.info, time.monotonic() - started)))
 
     def _run(self, answer: Answer) -> None:
-        if self._engine is None or self._opened is None or self._prompts is None:
+        if self._engine is None or self._opened is None or self._prompts is None or self._kept is None:
             self._emit(AnswerFailed(answer.message_id, "no model is open"))
             return
         try:
-            answer.run(self._engine, self._opened, self._prompts, self._emit)
+            answer.run(self._engine, self._opened, self._prompts, self._kept, self._emit)
         except Exception as error:
             self._emit(AnswerFailed(answer.message_id, self._describe(error, self._opened.info.path)))
+
+    def _keep(self, order: _Leave) -> None:
+        if self._kept is None:
+            return
+        self._keeping = True
+        try:
+            said = self._kept.keep(order.cache_file)
+        except Exception as error:
+            said = self._describe(error, str(order.cache_file))
+        self._keeping = False
+        if said is not None:
+            self._emit(Notice(said, "information"))
 
     def _emit(self, event: Event) -> None:
         self._events.append((None, event))
@@ -185,7 +227,7 @@ class LocalBackend:
     def _release(self) -> None:
         if self._opened is not None:
             self._opened.close()
-        self._opened = self._prompts = None
+        self._opened = self._prompts = self._kept = None
 
     def _describe(self, error: Exception, path: str) -> str:
         """One line. What nobody foresaw goes into the log with its traceback."""

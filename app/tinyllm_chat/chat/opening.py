@@ -51,6 +51,7 @@ class ModelOptions:
     chat_template: str = ""  # a name or a file; "": the model's own; "none": completion mode
     grammar: str = ""  # GBNF that every answer must obey; empty: none
     lora: tuple[str, ...] = ()  # adapters, as `adapter_files` reads them
+    kept_cache_bytes: int = 0  # what the caches of chats may take on disk; 0: none is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,15 @@ class OpenModel:
 
     model: Any
     runner: Any
-    sequence: Any
+    branches: Any  # the sequences of all chats
     template: Any
     info: ModelInfo
     grammar: Any = None  # the engine's; None: answers are free
+
+    @property
+    def sequence(self) -> Any:
+        """The one in use."""
+        return self.branches.current
 
     def close(self) -> None:
         self.runner.close()
@@ -103,8 +109,7 @@ def open_model(
         progress=report,
     )
     try:
-        sequence = runner.sequence()
-        _warm_up(engine, sequence, report)
+        _warm_up(engine, runner.sequence(), report)
         info = ModelInfo(
             name=display_name(path, model.name),
             path=str(path),
@@ -124,7 +129,7 @@ def open_model(
             sampling=sampling,
             adapters=tuple(_adapter_line(file, scale) for file, scale in adapters),
         )
-        return OpenModel(model, runner, sequence, template, info, grammar)
+        return OpenModel(model, runner, engine.Branches(runner), template, info, grammar)
     except BaseException:
         runner.close()
         raise

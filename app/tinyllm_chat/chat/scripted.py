@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
@@ -42,6 +43,7 @@ class Request:
     think: bool | None = None
     shift: int | None = None
     free: bool = False
+    cache_file: Path | None = None
 
 
 class Thought(str):
@@ -89,6 +91,7 @@ class ScriptedBackend:
         self.shifts = shifts
         self.requests: list[Request] = []
         self.opened: list[str] = []
+        self.left: list[Path] = []
         self.closed = False
         self._info_changes = info or {}
         self._events: list[Event] = []
@@ -118,10 +121,13 @@ class ScriptedBackend:
         think: bool | None = None,
         shift: int | None = None,
         free: bool = False,
+        cache_file: Path | None = None,
     ) -> None:
         if self._pending is not None or self._answer is not None:
             raise RuntimeError("an answer is being written already")
-        request = Request(message_id, tuple(messages), dict(sampling), max_tokens, continue_last, think, shift, free)
+        request = Request(
+            message_id, tuple(messages), dict(sampling), max_tokens, continue_last, think, shift, free, cache_file
+        )
         self.requests.append(request)
         self._pending = request
         self._cancelled = False
@@ -143,6 +149,9 @@ class ScriptedBackend:
             self.finish()
         events, self._events = self._events, []
         return events
+
+    def leave(self, cache_file: Path) -> None:
+        self.left.append(cache_file)
 
     def count_tokens(self, text: str) -> int | None:
         return len(split_tokens(text)) if self._model is not None else None

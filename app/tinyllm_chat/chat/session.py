@@ -31,6 +31,7 @@ from tinyllm_chat.chat.events import (
     TextDelta,
 )
 from tinyllm_chat.chat.keeping import THINK, ContextKeeping
+from tinyllm_chat.chat.kept_cache import cache_file
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings
 from tinyllm_chat.chat.steps import Step, Steps
 from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
@@ -134,6 +135,7 @@ class Session(ContextKeeping):
         if self.busy:
             self._backend.cancel()
         self._replacing = self.model is not None or self._replacing
+        self._leave_cache()
         self.model, self.cache = None, None
         self.loading = ModelLoading("opening", 0, 0)
         self._backend.open(str(path))
@@ -349,6 +351,7 @@ class Session(ContextKeeping):
     def close(self) -> None:
         """Stops the backend and puts everything on disk."""
         self._backend.cancel()
+        self._leave_cache()
         self._backend.close()
         for event in self._backend.drain():
             self._apply(event)
@@ -424,6 +427,7 @@ class Session(ContextKeeping):
             continue_last=continue_last,
             think=THINK[self.settings.value("think")],
             shift=self.settings.value("keep") if self.settings.value("context_full") == SHIFT else None,
+            cache_file=self._cache_file(),
         )
         self._own_events.append(PathChanged())
 
@@ -491,6 +495,7 @@ class Session(ContextKeeping):
 
     def _leave(self) -> None:
         """Lets go of the present chat. Its transcript stays open as long as an answer is written into it."""
+        self._leave_cache()
         if self.busy:
             self._backend.cancel()
         if self._writing is None and self._transcript is not None:
@@ -499,6 +504,16 @@ class Session(ContextKeeping):
         self._transcript = None
         self._queue.clear()
         self._steps.forget()
+
+    def _cache_file(self) -> Path | None:
+        """Where the cache of this chat may be kept; None for a chat whose file is not our own."""
+        path = self.transcript_path
+        return None if path is None or self.read_only else cache_file(path)
+
+    def _leave_cache(self) -> None:
+        path = self._cache_file()
+        if path is not None:
+            self._backend.leave(path)
 
     def _own_file(self, title: str) -> None:
         """Makes sure that what comes next can be written: a file for a new chat, a copy of one that is read-only."""

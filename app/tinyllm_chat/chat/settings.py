@@ -83,6 +83,8 @@ _SETTINGS = (
         choices=POLICIES,
     ),
     Setting("keep", "model", 0, "Turns that begin within so many tokens are never left out.", (0, 2**31)),
+    Setting("keep_kv", "model", False, "Keep a chat's cache on disk, so that it need not be read again when reopened."),
+    Setting("keep_kv_max_mb", "model", 500, "Megabytes that kept caches may take together.", (1, 1_000_000)),
     Setting("max_tokens", "model", 0, "Longest answer in tokens; 0: no limit but the context.", (0, 2**31)),
     Setting("chat_template", "model", "", "A known format (chatml, ...), a file, or none; empty: the model's own."),
     Setting(

@@ -11,6 +11,7 @@ from tinyllm_chat.cli.failure import UsageFailure
 from tinyllm_chat.cli.text import one_line, print_json, size
 
 PREDICT, TUI_PREDICT = 128, 512
+LONGEST_CONTEXT = 8192
 
 
 @click.command("bench")
@@ -34,6 +35,7 @@ PREDICT, TUI_PREDICT = 128, 512
 @click.option(
     "--tui", is_flag=True, help="Measures writing in the chat's own screen, and beside it without the screen."
 )
+@click.option("--context", is_flag=True, help="Measures contexts from 128 tokens to the model's own length or 8192.")
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
 def command(
     model: str,
@@ -45,6 +47,7 @@ def command(
     cache_type: str,
     profile: bool,
     tui: bool,
+    context: bool,
     as_json: bool,
 ) -> None:
     """Measures MODEL: reading -p tokens, writing -n tokens. Figures are medians of -r runs after a first, cold one."""
@@ -57,8 +60,12 @@ def command(
 
     if tui and (profile or depth):
         raise UsageFailure("--tui measures writing from an empty chat: it takes neither --profile nor -d")
+    if context and (tui or profile or depth or predict):
+        raise UsageFailure("--context takes -r, -t and --cache-type alone")
     path = str(model_path(model, Paths.default()))
-    if tui:
+    if context:
+        report = _contexts(path, threads, runs, cache_type)
+    elif tui:
         report = measured(path, predict or TUI_PREDICT, threads or 0, runs, cache_type)
     else:
         report = _alone(path, prompt, predict or PREDICT, depth, threads, runs, cache_type, profile)
@@ -67,7 +74,9 @@ def command(
         print_json(report)
         return
     print_head(report)
-    if tui:
+    if context:
+        print_contexts(report["context"])
+    elif tui:
         print_tui(report["tui"])
     else:
         print_figures(report)
@@ -92,6 +101,19 @@ def _alone(
         return report | {"threads": runner.threads}
 
 
+def _contexts(path: str, threads: int | None, runs: int, cache_type: str) -> dict[str, Any]:
+    from tinyllm_engine import Model
+    from tinyllm_engine.context_curve import context_curve
+
+    from tinyllm_chat.cli.engine import opened
+    from tinyllm_chat.cli.progress import ProgressBar
+
+    longest = min(LONGEST_CONTEXT, Model.open(path).config.context_length)
+    with ProgressBar() as progress, opened(path, progress.update, longest, cache_type, threads) as runner:
+        points = context_curve(runner, longest, runs, progress.update)
+        return {"context": [asdict(point) for point in points], "threads": runner.threads}
+
+
 def _described(path: str) -> dict[str, Any]:
     from tinyllm_engine import Model
 
@@ -109,6 +131,16 @@ def print_head(report: dict[str, Any]) -> None:
     model = report["model"]
     click.echo(one_line(f"{model['name']}  {model['file_type']}  {size(model['weight_bytes'])}"))
     click.echo(one_line(f"{report['cpu']}, {report['threads']} threads, {report['simd']}"))
+
+
+def print_contexts(points: list[dict[str, Any]]) -> None:
+    """A Markdown table."""
+    click.echo("\n| context | prefill tok/s | its second half | decode ms/token | more than at 128 | cache MB |")
+    click.echo("|---:|---:|---:|---:|---:|---:|")
+    for point in points:
+        speeds = f"{point['prefill_tokens_per_second']:.0f} | {point['last_tokens_per_second']:.0f}"
+        times = f"{point['decode_ms']:.2f} | {point['added_ms']:.2f}"
+        click.echo(f"| {point['tokens']} | {speeds} | {times} | {point['cache_mb']:.1f} |")
 
 
 def print_figures(report: dict[str, Any]) -> None:

@@ -166,6 +166,7 @@ def _session(settings: Settings, store: TranscriptStore | None, *, raw: bool, gr
         chat_template="none" if raw else settings.value("chat_template"),
         grammar=grammar,
         lora=settings.value("lora"),
+        kept_cache_bytes=settings.value("keep_kv_max_mb") * 1_000_000 if settings.value("keep_kv") else 0,
     )
     return Session(LocalBackend(options), store, settings)
 

@@ -120,10 +120,14 @@ def _terminal() -> Lines:
 
 
 def _folders() -> Lines:
+    from tinyllm_chat.chat.kept_cache import kept_bytes
     from tinyllm_chat.chat.paths import Paths
 
-    for name, path in Paths.default().listed().items():
+    places = Paths.default()
+    for name, path in places.listed().items():
         yield name, f"{path}  {_state(path)}"
+    count, taken = kept_bytes(places.transcripts)
+    yield "kept caches", f"of {count} chats, {size(taken)}" if count else "none"
 
 
 def _state(path: Path) -> str:

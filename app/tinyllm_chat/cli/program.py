@@ -94,6 +94,7 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 @setting("-n", "--predict", "--n-predict", "max_tokens", type=int, metavar="N", help="Most tokens of one answer.")
 @setting("-t", "--threads", "threads", type=int, metavar="N", help="Threads; 0: as many as there are cores to use.")
 @setting("--cache-type", "cache_type", type=click.Choice(["f16", "f32"]), help="Number type of the KV cache.")
+@setting("--keep-kv", "keep_kv", is_flag=True, flag_value=True, help="Keeps the cache of chats on disk.")
 @setting("--temp", "--temperature", "temperature", type=float, metavar="X", help="0: always the likeliest token.")
 @setting("--top-k", "top_k", type=int, metavar="N", help="Only the N likeliest tokens; 0: all.")
 @setting("--top-p", "top_p", type=float, metavar="P", help="Only the likeliest tokens that together reach P.")
