@@ -167,3 +167,13 @@ async def test_typing_works_while_the_model_loads(open_chat):
         await chat.sees("compiling")
         await chat.press("space", "y")
         assert chat.app.prompt.text == "hi y"
+
+
+async def test_a_long_draft_is_counted_bit_by_bit_and_one_that_is_too_long_stands_out(open_chat, monkeypatch):
+    async with open_chat(backend={"context_length": 100}) as chat:
+        answers = [None, None, 101]
+        monkeypatch.setattr(chat.backend, "count_tokens", lambda text: answers.pop(0))
+        await chat.type("A long draft")
+        await chat.until(lambda: chat.app._input.count.text == "101 tokens")
+        assert answers == []
+        assert chat.app._input.count.render().spans[0].style == "$warning"

@@ -86,6 +86,20 @@ def test_a_message_that_cannot_fit_is_refused_before_it_is_sent(policy: str, sto
     assert store.list() == []
 
 
+def test_a_pasted_book_is_refused_without_building_a_prompt_of_it() -> None:
+    chat = Chat()
+    chat.session.set_system_prompt("Be brief.")
+    book = " ".join(["word"] * 5000)
+    measured: list[str] = []
+    measure = chat.backend.measure
+    chat.backend.measure = lambda messages, **how: (  # type: ignore[method-assign]
+        measured.extend(message.content for message in messages) or measure(messages, **how)
+    )
+    said = "this message has 5,004 tokens; 1,000 fit, 6 of them are the system prompt"
+    assert refusals(chat.say(book)) == [MessageRefused(book, said)]
+    assert measured == ["Be brief.", "x"]
+
+
 def test_a_full_chat_refuses_the_next_message_and_says_what_can_be_done() -> None:
     chat = Chat()
     chat.say()

@@ -38,6 +38,9 @@ class ContextKeeping(ABC):
     @abstractmethod
     def busy(self) -> bool: ...
 
+    @abstractmethod
+    def count_tokens(self, text: str) -> int | None: ...
+
     @property
     @abstractmethod
     def title(self) -> str: ...
@@ -104,7 +107,13 @@ class ContextKeeping(ABC):
         assert self.model is not None
         measure = partial(self._backend.measure, continue_last=continue_last, think=THINK[self.settings.value("think")])
         settings = self.settings
-        return Room(self.model.context_length, settings.value("context_full"), measure, settings.value("keep"))
+        return Room(
+            self.model.context_length,
+            settings.value("context_full"),
+            measure,
+            self.count_tokens,
+            settings.value("keep"),
+        )
 
     def _make_room(
         self, path: Sequence[Message], again: Callable[[], None], text: str = "", *, continue_last: bool = False

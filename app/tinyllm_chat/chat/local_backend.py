@@ -196,9 +196,17 @@ class LocalBackend:
         self._kept = KeptCaches(self._engine, opened.branches, opened.info.fingerprint, self._options.kept_cache_bytes)
         self._prompts = PromptBuilder(tokenizer, opened.template, opened.info.fingerprint)
         if self._wanted is order:
-            self._drafts = DraftCounter(lambda text: len(tokenizer.encode(text, add_bos=False)))
+            self._drafts = DraftCounter(lambda text: len(tokenizer.encode(text, add_bos=False)), self._trims())
         log.info("opened %s in %.2f s: %s", order.path, time.monotonic() - started, opened.info)
         self._events.append((order, ModelReady(opened.info, time.monotonic() - started)))
+
+    def _trims(self) -> bool:
+        assert self._engine is not None
+        assert self._prompts is not None
+        try:
+            return self._prompts.trims()
+        except self._engine.EngineError:
+            return False  # the first answer says what is wrong
 
     def _run(self, answer: Answer) -> None:
         if self._engine is None or self._opened is None or self._prompts is None or self._kept is None:

@@ -55,6 +55,16 @@ class PromptBuilder:
         self._measured = ((list(messages), continue_last, think), prompt)
         return prompt.tokens_of(messages)
 
+    def trims(self) -> bool:
+        """Whether the template leaves white space around what a user says away. Raises the engine's TemplateError."""
+        if self._template is None:
+            return False
+        lengths = set()
+        for content in ("a", " a\n"):
+            rendered = self._template.prompt([{"role": "user", "content": content}])
+            lengths.add(sum(len(part.ids) for part in rendered.segments))
+        return len(lengths) == 1
+
     def untold(self, notes: Sequence[str]) -> list[str]:
         """Those that were not asked for before."""
         fresh = [note for note in notes if note not in self._told]

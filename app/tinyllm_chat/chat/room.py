@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyllm_chat.chat.backend import PromptMessage
 from tinyllm_chat.chat.context_policy import (
@@ -21,6 +21,7 @@ from tinyllm_chat.chat.cuts import Cut, for_model, longer
 Measure = Callable[[Sequence[PromptMessage]], Sequence[int] | None]
 
 NEW_CHAT, DROP, SUMMARY = OFFERS = ("new_chat", "drop", "summarize")  # what can be done where a chat is full
+COUNTED_AT_LEAST = 1000  # characters of a long text that one call of `count` looks at
 ASK_FOR_SUMMARY = (
     "Summarize our conversation so far in a few sentences, so that it can go on from your summary alone. "
     "Keep names, numbers, decisions and open questions. Write only the summary."
@@ -56,12 +57,14 @@ class Room:
     """A context, the policy for when it is full, and a way to count.
 
     measure: tokens that each message takes in a prompt; None where that cannot be said
+    count: tokens of a text; None where that takes another call
     keep: turns that begin within so many tokens always stay
     """
 
     context_length: int
     policy: str
     measure: Measure
+    count: Callable[[str], int | None]
     keep: int = 0
 
     def plan(self, path: Sequence[Message], cut: Cut | None) -> Fits | Condense | Refused:
@@ -71,6 +74,8 @@ class Room:
         prompt = for_model(path, cut)
         if surely_fits(prompt, limit):
             return Fits()
+        if (refusal := self._far_too_long(prompt)) is not None:
+            return refusal
         tokens = self.measure(prompt)
         if tokens is None or sum(tokens) <= limit:
             return Fits()  # what cannot be measured cannot be answered either, and that says why
@@ -122,13 +127,34 @@ class Room:
             return self.keep
         return sum(tokens[: next(index for index, message in enumerate(prompt) if message.id == cut.end)])
 
+    def _far_too_long(self, prompt: Sequence[PromptMessage]) -> Refused | None:
+        """A message for which no prompt need be built to see that it does not fit: a pasted book."""
+        last = prompt[-1]
+        if last.role != "user" or len(last.content) <= self.context_length:
+            return None
+        tokens = self._count_all(last.content)
+        if tokens is None or tokens <= self.context_length:
+            return None
+        rest = [*(message for message in prompt if message.role == "system"), replace(last, content="x")]
+        frame = self.measure(rest) or [0, 1]
+        return self._refusal(tokens + frame[-1] - 1, sum(frame[:-1]))
+
+    def _count_all(self, text: str) -> int | None:
+        for _ in range(1 + len(text) // COUNTED_AT_LEAST):
+            if (tokens := self.count(text)) is not None:
+                return tokens
+        return None
+
+    def _refusal(self, tokens: int, system: int) -> Refused:
+        share = f", {system:,} of them are the system prompt" if system else ""
+        return Refused(f"this message has {tokens:,} tokens; {self.context_length:,} fit{share}")
+
     def _too_long(self, prompt: Sequence[PromptMessage], tokens: Sequence[int]) -> Refused | None:
         """A message that does not even fit into an empty chat."""
         system = sum(count for message, count in zip(prompt, tokens, strict=True) if message.role == "system")
         if prompt[-1].role != "user" or system + tokens[-1] <= self.context_length:
             return None
-        share = f", {system:,} of them are the system prompt" if system else ""
-        return Refused(f"this message has {tokens[-1]:,} tokens; {self.context_length:,} fit{share}")
+        return self._refusal(tokens[-1], system)
 
     def _full(self, prompt: Sequence[PromptMessage], tokens: Sequence[int]) -> Refused:
         if prompt[-1].role == "user":

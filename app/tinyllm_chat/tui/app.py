@@ -421,8 +421,14 @@ class TinyLLMChatApp(App[None]):
 
     def count_draft(self) -> None:
         text = self.prompt.text
-        counted = text.strip() and not is_command(text)
-        self._input.count.show(self.session.count_tokens(text) if counted else None)
+        if not text.strip() or is_command(text):
+            self._input.count.show(None)
+            return
+        tokens, model = self.session.count_tokens(text), self.session.model
+        if tokens is None and model is not None:
+            self._input.count_on()
+            return
+        self._input.count.show(tokens, too_many=model is not None and (tokens or 0) > model.context_length)
 
     def on_chat_pane_variant_asked(self, event: ChatPane.VariantAsked) -> None:
         event.stop()

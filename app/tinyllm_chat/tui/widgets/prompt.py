@@ -18,6 +18,7 @@ from tinyllm_chat.tui.widgets.ground import Row
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED
 
 COUNT_DELAY = 0.12  # seconds of peace after a key before the draft's tokens are counted
+COUNT_ON_DELAY = 0.01  # between two calls for a long draft
 COUNT_WIDTH = 14
 _NEWLINE_KEYS = {"alt+enter", "ctrl+enter", "shift+\r"}  # as some terminals report Shift+Enter and its kin
 # Keys of the text area that do something unexpected in a chat. Those of the chat's own actions are taken from it too.
@@ -110,11 +111,13 @@ class DraftCount(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._text = ""
+        self._too_many = False
 
-    def show(self, tokens: int | None) -> None:
+    def show(self, tokens: int | None, *, too_many: bool = False) -> None:
+        """`too_many`: they do not fit into the context."""
         text = count(tokens, "token") if tokens else ""
-        if text != self._text:
-            self._text = text
+        if (text, too_many) != (self._text, self._too_many):
+            self._text, self._too_many = text, too_many
             self.refresh()
 
     @property
@@ -122,7 +125,7 @@ class DraftCount(Widget):
         return self._text
 
     def render(self) -> Content:
-        return Content.styled(f"{self._text:>{COUNT_WIDTH}}", MUTED)
+        return Content.styled(f"{self._text:>{COUNT_WIDTH}}", "$warning" if self._too_many else MUTED)
 
 
 class InputBar(Row):
@@ -150,6 +153,12 @@ class InputBar(Row):
         if self._timer is not None:
             self._timer.stop()
         self._timer = self.set_timer(COUNT_DELAY, self._report)
+
+    def count_on(self) -> None:
+        """Asks once more for the same draft, after what else there is to do: so much of it is new."""
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(COUNT_ON_DELAY, self._report)
 
     def _report(self) -> None:
         self.post_message(self.DraftChanged(self.prompt.text))
