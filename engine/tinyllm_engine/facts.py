@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tinyllm_engine.config import MAX_BLOCKS, ModelConfig
+from tinyllm_engine.config import MAX_BLOCKS, MAX_LENGTH, ModelConfig
 from tinyllm_engine.latent import Latent
 from tinyllm_engine.mixture import Mixture
 
@@ -80,6 +80,14 @@ def everywhere(config: ModelConfig, block: int) -> bool:
     return True
 
 
+def nothing(config: ModelConfig) -> int:
+    return 0
+
+
+def dense(block: int) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True)
 class Architecture:
     """The facts of one `general.architecture`. Those of a plain llama are the default.
@@ -96,9 +104,10 @@ class Architecture:
         "use_parallel_residual", which is a key
     qk_norm: queries and keys are normed: each "head", the whole "row", or "" for not at all
     v_norm: values are normed, without weights, each head
-    shared_keys: the last blocks have no keys and values of their own, as many as attention.shared_kv_layers says; in
-        other blocks values are keys before they are normed, where the file has no matrix for them
-    layer_inputs: each layer reads something of its own of a token, where embedding_length_per_layer_input says so
+    shared_keys: of the last so many blocks, which have no keys and values of their own
+    keys_as_values: values are keys before they are normed, where the file has no matrix for them
+    layer_inputs: length of what each layer reads by itself of a token; 0: nothing
+    streams: there are several residual streams; sparsity: of a block's network (see FeedForward)
     output_scales: blocks may have a scale of what they pass on, layer_output_scale
     sub_norms: what the last matrices of attention and network read is normed too
     activation: of the feed-forward network: "silu", "gelu" (the tanh form), "relu2", "xielu"
@@ -138,8 +147,11 @@ class Architecture:
     qk_norm_optional: bool = False
     qk_norm_after_rope: bool = False
     v_norm: bool = False
-    shared_keys: bool = False
-    layer_inputs: bool = False
+    shared_keys: Callable[[ModelConfig], int] = nothing
+    keys_as_values: bool = False
+    layer_inputs: Callable[[ModelConfig], int] = nothing
+    streams: bool = False
+    sparsity: Callable[[int], float] = dense
     output_scales: bool = False
     sub_norms: bool = False
     activation: str = "silu"
@@ -279,3 +291,25 @@ def baichuan_rotates(config: ModelConfig, block: int, windowed: bool) -> bool:
 def exaone4_rotates(config: ModelConfig, block: int, windowed: bool) -> bool:
     """All layers, but where some have windows only those."""
     return windowed or config.block_count != 64
+
+
+def shared_keys_key(config: ModelConfig) -> int:
+    return config.keys.integer("attention.shared_kv_layers", 0, config.block_count, default=0)
+
+
+def layer_inputs_key(config: ModelConfig) -> int:
+    return config.keys.integer("embedding_length_per_layer_input", 0, MAX_LENGTH // config.block_count, default=0)
+
+
+def gemma3n_shared_keys(config: ModelConfig) -> int:
+    """All blocks behind the twentieth."""
+    return max(0, config.block_count - 20)
+
+
+def gemma3n_layer_inputs(config: ModelConfig) -> int:
+    return 256
+
+
+def gemma3n_sparsity(block: int) -> float:
+    """In the first ten blocks about one value in twenty counts: those beyond the 95th percentile of a normal one."""
+    return 1.6448533535003662 if block < 10 else 0.0

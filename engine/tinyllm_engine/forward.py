@@ -17,23 +17,25 @@ from tinyllm_engine.parts.mamba import Mamba
 from tinyllm_engine.parts.mamba2 import Mamba2
 from tinyllm_engine.parts.plamo2 import Plamo2
 from tinyllm_engine.parts.short_convolution import ShortConvolution
+from tinyllm_engine.parts.streams import LayerStreams, Streams
 from tinyllm_engine.parts.two_paths import TwoPaths
 from tinyllm_engine.program import Buffer
 from tinyllm_engine.recorder import Recorder
 from tinyllm_engine.recurrent_ops import Columns
-from tinyllm_engine.weights import FeedForwardPart, Mixer, Weights
+from tinyllm_engine.weights import FeedForwardPart, Layer, Mixer, Weights
 
 
 def forward(p: Recorder, model: Model) -> Buffer:
     """Records one pass over the rows of the batch; returns the buffer of logits, float32 [outputs, vocabulary]."""
     w, n_embd = model.weights, model.config.embedding_length
     y = p.buffer("y", n_embd)  # what a part adds to x
-    logits = p.buffer("logits", w.output.outputs, outputs=True)
 
     for rope in w.ropes:
         p.rope_table(rope)
     x = embedded(p, w, n_embd)  # the residual stream
     inputs = None if w.layer_inputs is None else layer_inputs(p, w.layer_inputs, x)
+    if w.streams is not None and inputs is not None:
+        return by_streams(p, w, w.streams, x, inputs)
 
     for il, layer in enumerate(w.layers):
         xb = normed(p, x, layer.attn_norm)
@@ -53,10 +55,16 @@ def forward(p: Recorder, model: Model) -> Buffer:
             feed_forward(p, layer.feed_forward, y, hb, x)
             p.add(x, normed(p, y, layer.ffn_post_norm, "yb"))
         if inputs is not None and layer.input is not None:
-            add_layer_input(p, layer.input, x, inputs, il, y)
+            p.add(x, read_input(p, layer.input, x, inputs, il, y))
         if layer.output_scale != 1:
             p.scale(x, layer.output_scale)
 
+    return head(p, w, x)
+
+
+def head(p: Recorder, w: Weights, x: Buffer) -> Buffer:
+    """The logits of rows of the residual stream."""
+    logits = p.buffer("logits", w.output.outputs, outputs=True)
     p.matmul(logits, w.output, normed(p, x, w.output_norm))
     if w.final_softcap:
         p.softcap(logits, w.final_softcap)
@@ -90,15 +98,15 @@ def layer_inputs(p: Recorder, part: LayerInputs, x: Buffer) -> Buffer:
     return own
 
 
-def add_layer_input(p: Recorder, part: LayerInput, x: Buffer, inputs: Buffer, il: int, y: Buffer) -> None:
-    """x += what the part makes of its slice of the inputs"""
+def read_input(p: Recorder, part: LayerInput, x: Buffer, inputs: Buffer, il: int, y: Buffer) -> Buffer:
+    """What the part makes of its slice of the inputs, to be added to x; y: [n_embd] to work in."""
     length = part.gate.outputs
     gate, own = p.buffer("input_gate", length), p.buffer("layer_input", length)
     p.matmul(gate, part.gate, x)
     p.copy_heads(own, 0, inputs, il * length, length, 1)
     p.activate(gate, own, "gelu")
     p.matmul(y, part.projection, gate)
-    p.add(x, normed(p, y, part.norm, "yb"))
+    return normed(p, y, part.norm, "yb")
 
 
 def normed(p: Recorder, x: Buffer, norm: Norm | None, name: str = "xb") -> Buffer:
@@ -108,6 +116,77 @@ def normed(p: Recorder, x: Buffer, norm: Norm | None, name: str = "xb") -> Buffe
     xb = p.buffer(name, len(norm.weight))
     p.norm(xb, x, norm)
     return xb
+
+
+# --- several residual streams -----------------------------------------------------------------------------------------
+
+
+def by_streams(p: Recorder, w: Weights, part: Streams, x: Buffer, inputs: Buffer) -> Buffer:
+    """`forward` where layers work on the first of several streams, which all take part in what they find."""
+    n_embd, n = w.token_embd.dims[0], part.count
+    xs, one, y = p.buffer("streams", n * n_embd), p.buffer("stream", n_embd), p.buffer("y", n_embd)
+    p.copy_heads(xs, 0, x, 0, n_embd, 1)
+    for s, linear in enumerate(part.begin, 1):
+        p.matmul(one, linear, x)
+        p.match_magnitude(one, x)
+        p.copy_heads(xs, s * n_embd, one, 0, n_embd, 1)
+
+    for il, layer in enumerate(w.layers):
+        if layer.streams is not None and layer.input is not None:
+            stream_layer(p, layer, layer.streams, layer.input, xs, inputs, il, n)
+
+    p.copy_heads(x, 0, xs, 0, n_embd, 1)
+    total = p.buffer("total", n_embd)
+    p.copy_heads(total, 0, xs, 0, n_embd, 1)
+    for s, linear in enumerate(part.end, 1):
+        p.copy_heads(one, 0, xs, s * n_embd, n_embd, 1)
+        p.matmul(y, linear, one)
+        p.match_magnitude(y, x)
+        p.add(total, y)
+    p.scale(total, 1 / n)
+    return head(p, w, p.outputs(total))
+
+
+def stream_layer(
+    p: Recorder, layer: Layer, part: LayerStreams, own: LayerInput, xs: Buffer, inputs: Buffer, il: int, n: int
+) -> None:
+    n_embd = part.left.inputs
+    x, y = p.buffer("stream", n_embd), p.buffer("y", n_embd)
+    predicted, shares = p.buffer("predicted", n * n_embd), p.buffer("shares", n)
+    mixing = p.buffer("mixing", n * n)
+
+    p.copy_heads(x, 0, xs, 0, n_embd, 1)
+    p.matmul(mixing, part.predict, modalities(p, part, x))
+    p.predict_streams(predicted, xs, mixing, n)
+    p.copy_heads(x, 0, predicted, 0, n_embd, 1)
+
+    xb = normed(p, x, layer.attn_norm)
+    low, side = p.buffer("low", part.left.outputs), p.buffer("side", n_embd)
+    p.matmul(low, part.left, xb)
+    p.matmul(y, part.right, low)
+    p.norm(side, y, part.low_norm)
+    p.add(side, xb)
+    for mixer in layer.mixers:
+        p.matmul(y, mixer.output, mix(p, mixer, xb, il))
+        p.add(x, normed(p, y, layer.attn_post_norm, "yb"))
+    p.add(x, side)
+    p.scale(x, 2**-0.5)
+    if layer.feed_forward is not None:
+        feed_forward(p, layer.feed_forward, y, normed(p, x, layer.ffn_norm), x)
+        p.add(x, normed(p, y, layer.ffn_post_norm, "yb"))
+
+    p.matmul(shares, part.correct, modalities(p, part, x))
+    p.correct_streams(xs, predicted, x, shares, n)
+    p.copy_heads(x, 0, xs, 0, n_embd, 1)
+    p.divide(x, part.divisor)
+    p.add_to_streams(xs, read_input(p, own, x, inputs, il, y), n)
+
+
+def modalities(p: Recorder, part: LayerStreams, x: Buffer) -> Buffer:
+    routed = p.buffer("routed", part.router.outputs)
+    p.matmul(routed, part.router, normed(p, x, part.router_norm, "router x"))
+    p.softcap(routed, 1.0)  # which is the hyperbolic tangent
+    return routed
 
 
 # --- how rows see each other: all but the last product of a part ------------------------------------------------------
@@ -356,6 +435,8 @@ def dense(p: Recorder, part: FeedForward, y: Buffer, xb: Buffer) -> None:
     if gate is not None and part.gate is not None:
         p.matmul(gate, part.gate, xb)
     p.matmul(up, part.up, xb)
+    if part.sparsity:
+        p.keep_top(hidden, part.sparsity)
     p.activate(hidden, None if gate is None else up, part.activation)
     if part.divisor is not None:
         p.divide(hidden, part.divisor)

@@ -28,6 +28,7 @@ from tinyllm_engine.parts.feed_forward import XIELU
 from tinyllm_engine.program import ALL, CODE_FIELDS, Buffer, CodesBuffer, Op, Program
 from tinyllm_engine.recurrent_ops import RecurrentOps
 from tinyllm_engine.rope import Rope
+from tinyllm_engine.stream_ops import StreamOps
 from tinyllm_engine.tensor import TensorView
 
 FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
@@ -85,7 +86,7 @@ def kernel_for(module: ModuleType, tensor: TensorView) -> Kernel:
     return kernel
 
 
-class Recorder(ExpertOps, RecurrentOps, AdapterOps):
+class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
     """Records one program over shared state, cache and scratch memory."""
 
     def __init__(

@@ -33,6 +33,7 @@ from tinyllm_engine.parts.mamba2 import Mamba2, read_mamba2
 from tinyllm_engine.parts.plamo2 import Plamo2, read_plamo2
 from tinyllm_engine.parts.rotation import Rotations, read_rotations
 from tinyllm_engine.parts.short_convolution import ShortConvolution, read_short_convolution
+from tinyllm_engine.parts.streams import LayerStreams, Streams, read_layer_streams, read_streams
 from tinyllm_engine.parts.two_paths import TwoPaths, read_two_paths
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.tensor import TensorView
@@ -60,6 +61,7 @@ class Layer:
     parallel: the network reads the same x as the mixers, by its own norm or, without one, what they read
     input: what the block reads of a token by itself, at its end; None: nothing
     output_scale: what x is multiplied with behind that
+    streams: how it reads and leaves several residual streams
     """
 
     attn_norm: Norm | None
@@ -71,6 +73,7 @@ class Layer:
     parallel: bool = False
     input: LayerInput | None = None
     output_scale: float = 1.0
+    streams: LayerStreams | None = None
 
     @property
     def cached(self) -> LayerShape:
@@ -97,6 +100,7 @@ class Weights:
     final_softcap: logits become cap * tanh(logit / cap); 0: they stay
     ropes: all the ways in which some layer's heads rotate
     layer_inputs: what the `input` of layers reads; None: they have none
+    streams: the residual streams, where there are several
     """
 
     token_embd: TensorView
@@ -110,6 +114,7 @@ class Weights:
     final_softcap: float
     ropes: tuple[Rope, ...]
     layer_inputs: LayerInputs | None = None
+    streams: Streams | None = None
 
 
 def check_sizes(config: ModelConfig, path: str) -> None:
@@ -157,6 +162,7 @@ def read_weights(tensors: Tensors, facts: Architecture, config: ModelConfig) -> 
         final_softcap=facts.final_softcap or 0.0 if softcap is None else softcap,
         ropes=rotations.all if rotations is not None else (),
         layer_inputs=read_layer_inputs(tensors, facts, config),
+        streams=read_streams(tensors, facts, config),
     )
 
 
@@ -209,6 +215,7 @@ def _layer(
         parallel=parallel,
         input=read_layer_input(tensors, facts, config, block),
         output_scale=_output_scale(tensors, facts, block),
+        streams=read_layer_streams(tensors, facts, config, block),
     )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from support.engines import ENGINES, running
-from support.golden import FEEDS, nmse, recorded_logits, toy_specs, toy_tokens, write_toy_model
+from support.golden import FEEDS, in_batches_of_7, nmse, recorded_logits, toy_specs, toy_tokens, write_toy_model
 from tinyllm_engine.architectures import architecture_of
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
@@ -36,16 +36,21 @@ def test_every_recorded_model_is_run_or_known_to_be_missing():
 NATIVE_ONLY = {name for name in NAMES if name.endswith("-moe")} - {"ernie4_5-moe"}
 NATIVE_ONLY |= {"falcon-h1-dense", "granitehybrid-dense", "lfm2-dense", "mamba2-dense"}
 CASES = [(name, engine) for name in NAMES for engine in ENGINES if engine == "native" or name not in NATIVE_ONLY]
+RUNS = [
+    pytest.param(case, feed, id=f"{'-'.join(case)}-{feed.__name__}")
+    for case in CASES
+    for feed in (FEEDS if case[1] == "native" else (in_batches_of_7,))
+]
 
 
-@pytest.fixture(scope="module", params=CASES, ids="-".join)
+@pytest.fixture(scope="module")
 def case(request, tmp_path_factory):
     name, engine = request.param
     with running(engine, write_toy_model(tmp_path_factory.mktemp("toy"), name)) as runner:
         yield name, runner
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize(("case", "feed"), RUNS, indirect=["case"], scope="module")
 def test_logits(case, feed):
     name, runner = case
     sequence = runner.sequence()

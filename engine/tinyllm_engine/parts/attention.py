@@ -119,7 +119,7 @@ def read_attention(
     v: Linear | None = None
     if source is not None:
         q = tensors.linear(f"{blk}.attn_q", embedding, q_size)
-    elif facts.shared_keys and f"{blk}.attn_v.weight" not in tensors and d_k == d_v:
+    elif facts.keys_as_values and f"{blk}.attn_v.weight" not in tensors and d_k == d_v:
         q, k = _projections(tensors, blk, embedding, sizes[:2])
     else:
         q, k, v = _projections(tensors, blk, embedding, sizes)
@@ -178,8 +178,7 @@ def head_lengths(facts: Architecture, config: ModelConfig, block: int) -> tuple[
 
 def shared_source(facts: Architecture, config: ModelConfig, block: int) -> int | None:
     """The block whose keys and values a block uses that has none of its own: the last of its kind that has some."""
-    name = "attention.shared_kv_layers"
-    shared = config.keys.integer(name, 0, config.block_count, default=0) if facts.shared_keys else 0
+    shared = facts.shared_keys(config)
     first = config.block_count - shared
     if block < first:
         return None
@@ -189,7 +188,11 @@ def shared_source(facts: Architecture, config: ModelConfig, block: int) -> int |
         for each in (block, max(source, 0))
     ]
     if source < 0 or kinds[0] != kinds[1]:
-        config.keys.fail(config.keys.get(name)[0], f"blocks before {first} with keys such as those of {block}", shared)
+        config.keys.fail(
+            config.keys.get("attention.shared_kv_layers")[0],
+            f"blocks before {first} with keys such as those of {block}",
+            shared,
+        )
     return source
 
 

@@ -30,6 +30,7 @@ class FeedForward:
     activation: "silu", "gelu", "relu2" or an XIELU
     divisor: float32 [feed_forward_length] of what is activated; None: there is none
     sub_norm: of what `down` multiplies
+    sparsity: deviations above its row's mean from which on something counts before it is activated; 0: all does
     """
 
     gate: Linear | None
@@ -38,6 +39,7 @@ class FeedForward:
     activation: str | XIELU
     divisor: np.ndarray | None = None
     sub_norm: Norm | None = None
+    sparsity: float = 0.0
 
     def scaled(self, factor: float) -> FeedForward:
         return replace(self, down=self.down.scaled(factor))
@@ -66,6 +68,7 @@ def read_feed_forward(tensors: Tensors, facts: Architecture, config: ModelConfig
         activation=_xielu(config, block) if facts.activation == "xielu" else facts.activation,
         divisor=tensors.optional(f"{blk}.ffn.act.scales", width) if facts.act_scales else None,
         sub_norm=sub_norm,
+        sparsity=facts.sparsity(block),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tinyllm_engine.config import MAX_LENGTH, ModelConfig
+from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.facts import Architecture
 from tinyllm_engine.parts.base import Linear, Norm, Tensors
 from tinyllm_engine.tensor import TensorView
@@ -35,16 +35,9 @@ class LayerInput:
     norm: Norm
 
 
-def inputs_length(facts: Architecture, config: ModelConfig) -> int:
-    """Elements that each layer reads; 0: there are none."""
-    if not facts.layer_inputs:
-        return 0
-    return config.keys.integer("embedding_length_per_layer_input", 0, MAX_LENGTH // config.block_count, default=0)
-
-
 def read_layer_inputs(tensors: Tensors, facts: Architecture, config: ModelConfig) -> LayerInputs | None:
     """ModelError for shapes that do not belong together."""
-    length = inputs_length(facts, config)
+    length = facts.layer_inputs(config)
     if not length:
         return None
     table = tensors.view("per_layer_token_embd.weight")
@@ -59,7 +52,7 @@ def read_layer_inputs(tensors: Tensors, facts: Architecture, config: ModelConfig
 
 
 def read_layer_input(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> LayerInput | None:
-    length, embedding = inputs_length(facts, config), config.embedding_length
+    length, embedding = facts.layer_inputs(config), config.embedding_length
     if not length:
         return None
     return LayerInput(
