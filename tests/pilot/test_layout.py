@@ -213,3 +213,10 @@ async def test_the_status_line_has_the_map_in_small(open_chat):
     async with open_chat(" ".join(["word"] * 500), backend={"context_length": 1000}, size=(80, 24)) as chat:
         await chat.ask("Go")
         await chat.until(lambda: "KV ━━━━━━······ 505/1000 50%" in "\n".join(chat.screen))
+
+
+async def test_adapters_are_named_with_the_model(open_chat):
+    async with open_chat(backend={"info": {"adapters": ("pirate × 0.5", "formal × 1")}}) as chat:
+        await chat.sees("LoRA pirate × 0.5\n")
+        assert "LoRA formal × 1" in chat.text
+        assert "Q4_1 + LoRA" in chat.screen[0]

@@ -199,7 +199,7 @@ class Feed:
             keeping = "read-only"
         else:
             keeping = "saved" if session.transcript_path is not None else "not saved" if turns else ""
-        file_type = model.file_type if model is not None else ""
+        file_type = "" if model is None else model.file_type + (" + LoRA" if model.adapters else "")
         self._app.header.show(Titles(name, file_type, session.title, turns, keeping))
 
     def show_figures(self, *, sample: bool = False) -> None:
