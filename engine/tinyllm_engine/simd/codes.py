@@ -268,7 +268,7 @@ sum_fours = _combine("sum_fours", (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 
 low_halves = _combine("low_halves", (0, 1, 2, 3, 8, 9, 10, 11), None)
 
 
-def _halves(builder, vector):
+def _both_halves(builder, vector):
     """The low and the high four lanes.
 
     Left to itself LLVM makes one shuffle of two extractions, and that takes eight micro-operations on Zen 1.
@@ -282,14 +282,14 @@ def _halves(builder, vector):
 
 @operation(I32X8, I32X8, I32X8)
 def high_halves(builder, low, high):
-    first = lanes_of(builder, _halves(builder, low)[1], [0, 1, 2, 3, 0, 1, 2, 3])
+    first = lanes_of(builder, _both_halves(builder, low)[1], [0, 1, 2, 3, 0, 1, 2, 3])
     return builder.shuffle_vector(first, high, ir.Constant(first.type, [0, 1, 2, 3, 12, 13, 14, 15]))
 
 
 @operation(I32X8, I32X8, I32X8)
 def sum_halves(builder, low, high):
     """low_halves + high_halves"""
-    return joined(builder, *(builder.add(*_halves(builder, vector)) for vector in (low, high)))
+    return joined(builder, *(builder.add(*_both_halves(builder, vector)) for vector in (low, high)))
 
 
 @operation(NARROW, NARROW, I8W, I8W)
