@@ -54,6 +54,11 @@ class Terminal:
         self.tmux("new-session", "-d", "-s", "chat", *self._size, command)
         self.tmux("set-option", "-g", "escape-time", "10")
 
+    def start_shell(self) -> None:
+        """A shell to type into, with job control."""
+        self.tmux("new-session", "-d", "-s", "chat", *self._size, "bash --norc -i")
+        self.tmux("set-option", "-g", "escape-time", "10")
+
     def tmux(self, *arguments: str) -> str:
         done = subprocess.run(
             [*self._tmux, *arguments], env=self._environment, capture_output=True, text=True, timeout=60, check=True
@@ -75,6 +80,13 @@ class Terminal:
     @property
     def screen(self) -> str:
         return self.tmux("capture-pane", "-p", "-t", "chat")
+
+    @property
+    def modes(self) -> str:
+        """Alternate screen, mouse, cursor: 001 where no program has the terminal."""
+        return self.tmux(
+            "display-message", "-p", "-t", "chat", "#{alternate_on}#{mouse_any_flag}#{cursor_flag}"
+        ).strip()
 
     def until(self, condition: Callable[[str], Any], what: str) -> str:
         """Waits until the screen is as wanted, and returns it."""
@@ -121,8 +133,7 @@ def left(chat: Terminal) -> None:
     assert "icanon" in words
     assert "echo" in words
     assert "isig" in words
-    modes = chat.tmux("display-message", "-p", "-t", "chat", "#{alternate_on}#{mouse_any_flag}#{cursor_flag}").strip()
-    assert modes == "001"
+    assert chat.modes == "001"
 
 
 @needs_model
@@ -206,3 +217,32 @@ def test_a_file_that_is_no_model_shows_why_and_the_program_lives_on(terminal, tm
     chat.sees("still here")
     chat.keys("C-q")
     left(chat)
+
+
+def test_it_is_put_aside_and_comes_back_with_its_screen(terminal):
+    chat = terminal(80, 24)
+    chat.start_shell()
+    chat.type(shlex.join([sys.executable, "-m", "tinyllm_chat"]))
+    chat.keys("Enter")
+    chat.sees("Choose a model")
+    chat.keys("Escape")
+    chat.until(lambda screen: "Choose a model" not in screen, "the list to close")
+    chat.type("a draft")
+    chat.sees("a draft")
+    chat.keys("C-z")
+    chat.sees("Stopped")
+    chat.type("stty -a")
+    chat.keys("Enter")
+    words = chat.sees("icanon").replace(";", " ").split()
+    assert {"icanon", "echo", "isig"} <= set(words)
+    assert chat.modes == "001"
+    chat.type("fg")
+    chat.keys("Enter")
+    screen = chat.sees("Enter send")
+    assert "a draft" in screen
+    assert "tinyllm-chat" in screen.splitlines()[0]
+    chat.type(", more")
+    chat.sees("a draft, more")
+    chat.keys("C-q")
+    chat.until(lambda screen: "Enter send" not in screen, "the shell")
+    assert "--resume" not in chat.screen  # nothing was said

@@ -107,10 +107,11 @@ async def running(
     settings: dict[str, Any] | None = None,
     backend: dict[str, Any] | None = None,
     store: Any = None,
+    config: Any = None,
     **app_options: Any,
 ) -> AsyncIterator[Chat]:
     scripted = ScriptedBackend(answers or ("Hello there.",), automatic=False, **(backend or {}))
-    session = Session(scripted, store, Settings({CONFIG: settings or {}}))
+    session = Session(scripted, store, Settings().with_layer(CONFIG, settings or {}), config)
     app = TinyLLMChatApp(session, model=model, **app_options)
     async with app.run_test(size=size) as pilot:
         chat = Chat(app, scripted, pilot)

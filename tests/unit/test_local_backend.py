@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -493,7 +494,7 @@ def test_a_model_whose_template_marks_reasoning(toy: Toy, backend: LocalBackend,
 
 
 def test_the_template_that_is_wanted(toy: Toy, file: Path) -> None:
-    backend = LocalBackend(ModelOptions(chat_template="~/x.jinja"), load=toy.api, free=lambda: None)
+    backend = LocalBackend(lambda: ModelOptions(chat_template="~/x.jinja"), load=toy.api, free=lambda: None)
     opened(backend, file)
     assert toy.runners[0].model.wanted_template == os.path.expanduser("~/x.jinja")
     backend.close()
@@ -503,7 +504,7 @@ def test_the_template_that_is_wanted(toy: Toy, file: Path) -> None:
 
 
 def test_without_a_template_the_text_goes_on(toy: Toy, file: Path) -> None:
-    backend = LocalBackend(ModelOptions(chat_template="none"), load=toy.api, free=lambda: None)
+    backend = LocalBackend(lambda: ModelOptions(chat_template="none"), load=toy.api, free=lambda: None)
     info = opened(backend, file)
     assert not info.has_chat_template
     answer = PromptMessage("a0", "assistant", "hey", (PAIR, *b"y"), info.fingerprint)
@@ -517,7 +518,7 @@ def test_adapters_are_opened_shown_and_make_another_model(toy: Toy, file: Path) 
     adapter.write_bytes(b"adapter")
     fingerprints = set()
     for lora, lines in (((), ()), ((str(adapter),), ("pirate × 1",)), ((f"{adapter}:0.5",), ("pirate × 0.5",))):
-        backend = LocalBackend(ModelOptions(lora=lora), load=toy.api, free=lambda: None)
+        backend = LocalBackend(partial(ModelOptions, lora=lora), load=toy.api, free=lambda: None)
         info = opened(backend, file)
         assert info.adapters == lines
         assert toy.adapters == tuple((adapter, 0.5 if ":" in text else 1.0) for text in lora)
@@ -542,7 +543,7 @@ def test_a_file_without_a_template_says_so(toy: Toy, backend: LocalBackend, file
 
 
 def test_stop_texts_and_the_grammar_reach_the_engine(toy: Toy, file: Path) -> None:
-    backend = LocalBackend(ModelOptions(grammar="root ::= x"), load=toy.api, free=lambda: None)
+    backend = LocalBackend(lambda: ModelOptions(grammar="root ::= x"), load=toy.api, free=lambda: None)
     try:
         opened(backend, file)
         ask(backend, stop=["END"])
@@ -564,7 +565,7 @@ def turns() -> list[PromptMessage]:
 
 
 def test_the_oldest_turns_leave_the_cache_while_the_answer_is_written(toy: Toy, file: Path) -> None:
-    backend = LocalBackend(ModelOptions(context_length=PROMPT + 20), load=toy.api)
+    backend = LocalBackend(lambda: ModelOptions(context_length=PROMPT + 20), load=toy.api)
     try:
         opened(backend, file)
         toy.answer = list(b"x" * 40)
@@ -587,7 +588,7 @@ def test_the_oldest_turns_leave_the_cache_while_the_answer_is_written(toy: Toy, 
 
 @pytest.mark.parametrize("refusing", [True, False])
 def test_where_the_cache_cannot_be_shifted_the_answer_ends(toy: Toy, file: Path, refusing: bool) -> None:
-    backend = LocalBackend(ModelOptions(context_length=PROMPT + 20), load=toy.api)
+    backend = LocalBackend(lambda: ModelOptions(context_length=PROMPT + 20), load=toy.api)
     try:
         opened(backend, file)
         toy.answer = list(b"x" * 40)
@@ -609,7 +610,7 @@ def test_messages_are_measured_where_a_model_is_open(backend: LocalBackend, file
 
 
 def test_what_is_free_obeys_no_grammar(toy: Toy, file: Path) -> None:
-    backend = LocalBackend(ModelOptions(grammar="root ::= [a-z]"), load=toy.api)
+    backend = LocalBackend(lambda: ModelOptions(grammar="root ::= [a-z]"), load=toy.api)
     try:
         opened(backend, file)
         ask(backend)

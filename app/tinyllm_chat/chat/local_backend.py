@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class _Open:
     path: str
+    options: ModelOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +47,19 @@ class _Abandoned(Exception):
 
 
 class LocalBackend:
-    """Implements Backend. Nothing is imported from the engine before the first `open`."""
+    """Implements Backend. Nothing is imported from the engine before the first `open`.
+
+    `options` is asked whenever a model is opened.
+    """
 
     def __init__(
         self,
-        options: ModelOptions | None = None,
+        options: Callable[[], ModelOptions] = ModelOptions,
         *,
         load: Callable[[], EngineApi] = load_engine,
         free: Callable[[], int | None] = free_memory,
     ) -> None:
-        self._options = options or ModelOptions()
+        self._options = options
         self._load = load
         self._free = free
         # Reports about a model carry the order that they answer: those of an earlier order are out of date.
@@ -76,7 +80,7 @@ class LocalBackend:
     def open(self, path: str) -> None:
         self.cancel()
         self._drafts = None
-        self._wanted = _Open(path)
+        self._wanted = _Open(path, self._options())
         self._order(self._wanted)
 
     def answer(
@@ -185,7 +189,7 @@ class LocalBackend:
             self._release()
             if self._engine is None:
                 self._engine = self._load()
-            self._opened = open_model(self._engine, Path(order.path), self._options, report, self._free)
+            self._opened = open_model(self._engine, Path(order.path), order.options, report, self._free)
         except _Abandoned:
             return
         except Exception as error:

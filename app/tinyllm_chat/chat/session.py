@@ -10,6 +10,7 @@ from typing import Any
 from tinyllm_chat.chat import exports
 from tinyllm_chat.chat import settings as settings_module
 from tinyllm_chat.chat.backend import Backend
+from tinyllm_chat.chat.config_file import ConfigChanged, write_setting
 from tinyllm_chat.chat.context_policy import SHIFT
 from tinyllm_chat.chat.conversation import Attachment, Conversation, Message, title_of
 from tinyllm_chat.chat.cuts import for_model
@@ -69,16 +70,19 @@ class Session(ContextKeeping):
 
     All methods are called on one thread and return at once. What the backend does arrives through `drain`, which the
     owner calls on a timer; conversation and transcript change there and in the methods, nowhere else. `store=None`
-    keeps the chat in memory only.
+    keeps the chat in memory only, `config=None` has no file that settings could be saved to.
     """
 
-    def __init__(self, backend: Backend, store: TranscriptStore | None, settings: Settings) -> None:
+    def __init__(
+        self, backend: Backend, store: TranscriptStore | None, settings: Settings, config: Path | None = None
+    ) -> None:
         super().__init__(backend, settings)
         self.cache: CacheState | None = None
         self._replacing = False  # is a model being opened in place of another?
         self.seed: int | None = None  # used by the latest answer
         self.loading: ModelLoading | None = None  # the stage while a model is being opened
         self._store = store
+        self._config = config
         self._transcript: Transcript | None = None
         self._writing: _Writing | None = None
         self._queue: list[Waiting] = []
@@ -329,6 +333,50 @@ class Session(ContextKeeping):
     def nudge(self, name: str, steps: int) -> None:
         """Moves a sampling value by natural increments, clamped to its range. Raises SettingsError."""
         self.set_sampling(name, settings_module.nudge(name, self.settings.value(name), steps))
+
+    # Settings
+
+    def set_setting(self, name: str, value: Any) -> None:
+        """Sets any setting for as long as this session lasts. Raises SettingsError with one line."""
+        if name in SAMPLING_NAMES:
+            self.set_sampling(name, value)
+        else:
+            self.settings = self.settings.with_value(SESSION, name, value)
+
+    @property
+    def keeps_settings(self) -> bool:
+        """There is a config file to save to."""
+        return self._config is not None
+
+    def save_setting(self, name: str, value: Any) -> None:
+        """Writes a setting into the config file; None takes it out. Raises SettingsError, ConfigChanged.
+
+        It is no longer the session's own then. After ConfigChanged the file's new value is in force.
+        """
+        if self._config is None:
+            raise SettingsError("there is no config file to save to")
+        if value is not None:
+            value = settings_module.check(name, value)
+        seen = self.settings.layers.get(settings_module.CONFIG, {}).get(name)
+        try:
+            write_setting(self._config, name, value, seen)
+        except ConfigChanged as changed:
+            self._take_saved(name, changed.value)
+            raise
+        self._take_saved(name, value)
+
+    def forget_setting(self, name: str) -> None:
+        """Goes back to what holds where this session has not set it."""
+        self.settings = self.settings.without_value(SESSION, name)
+        if name in SAMPLING_NAMES:
+            self._backend.set_sampling(**{name: self.settings.value(name)})
+
+    def _take_saved(self, name: str, value: Any) -> None:
+        if value is None:
+            self.settings = self.settings.without_value(settings_module.CONFIG, name)
+        else:
+            self.settings = self.settings.with_value(settings_module.CONFIG, name, value)
+        self.forget_setting(name)
 
     # Thinking
 

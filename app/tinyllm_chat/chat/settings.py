@@ -30,6 +30,7 @@ BUILT_IN = "built-in"
 ORIGINS = (SESSION, COMMAND_LINE, ENVIRONMENT, CONFIG, MODEL, BUILT_IN)
 
 ENVIRONMENT_PREFIX = "TINYLLM_"
+KEYS_TABLE = "keys"  # of the config file; the screen, which knows what there is to do, understands it
 CONFIG_LIMIT = 1 << 20  # bytes; a larger file is not a config file
 _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -119,6 +120,7 @@ _SETTINGS = (
     _rare("ignore_eos", False, "The model cannot end its answer."),
     Setting("seed", "sampling", -1, "Same seed, same answer; -1: another one each time.", (-1, 2**63 - 1), step=1),
     Setting("theme", "interface", "", "Colour theme; empty: the program's own."),
+    Setting("plain", "interface", False, "Lines of text in place of the screen, for screen readers."),
     Setting("show_panels", "interface", True, "Panels beside the chat where the terminal is wide enough."),
 )
 SCHEMA: dict[str, Setting] = {setting.name: setting for setting in _SETTINGS}
@@ -152,6 +154,11 @@ class Settings:
     def with_value(self, origin: str, name: str, value: Any) -> Settings:
         """A copy with one more value from `origin`. Raises SettingsError."""
         return self.with_layer(origin, {**self.layers.get(origin, {}), name: value})
+
+    def without_value(self, origin: str, name: str) -> Settings:
+        """A copy in which `origin` says nothing of `name`."""
+        layer = {other: value for other, value in self.layers.get(origin, {}).items() if other != name}
+        return Settings({**self.layers, origin: layer})
 
     def _find(self, name: str) -> tuple[Any, str]:
         for origin in ORIGINS:
@@ -242,6 +249,7 @@ def nudge(name: str, value: Any, steps: int) -> Any:
 class LoadResult:
     settings: Settings
     warnings: list[str]  # one line each
+    keys: Mapping[str, Any] = field(default_factory=dict)  # what [keys] of the config file says, unchecked
 
 
 def load_settings(cli: Mapping[str, Any], env: Mapping[str, str], paths: Paths) -> LoadResult:
@@ -251,11 +259,16 @@ def load_settings(cli: Mapping[str, Any], env: Mapping[str, str], paths: Paths) 
     what is wrong on the command line raises SettingsError.
     """
     warnings: list[str] = []
+    document = _read_config(paths.config_file, warnings)
+    keys = document.pop(KEYS_TABLE, {})
+    if not isinstance(keys, dict):
+        warnings.append(f"{paths.config_file}: {KEYS_TABLE}: expected the table [{KEYS_TABLE}] (not used)")
+        keys = {}
     settings = Settings()
-    settings = settings.with_layer(CONFIG, _from_file(paths.config_file, warnings))
+    settings = settings.with_layer(CONFIG, _from_config(paths.config_file, document, warnings))
     settings = settings.with_layer(ENVIRONMENT, _from_environment(env, warnings))
     settings = settings.with_layer(COMMAND_LINE, {name: value for name, value in cli.items() if value is not None})
-    return LoadResult(settings, warnings)
+    return LoadResult(settings, warnings, keys)
 
 
 def _from_environment(env: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
@@ -272,26 +285,26 @@ def _from_environment(env: Mapping[str, str], warnings: list[str]) -> dict[str, 
     return values
 
 
-def _from_file(path: Path, warnings: list[str]) -> dict[str, Any]:
+def _read_config(path: Path, warnings: list[str]) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             data = file.read(CONFIG_LIMIT + 1)
         if len(data) > CONFIG_LIMIT:
             raise ValueError("it is larger than 1 MiB")
-        document = tomllib.loads(data.decode("utf-8-sig"))
+        return tomllib.loads(data.decode("utf-8-sig"))
     except FileNotFoundError:
-        _create_config(path)
-        return {}
+        create_config(path)
     except OSError as error:
         warnings.append(f"{path}: cannot be read ({error.strerror or error}), it is not used")
-        return {}
     except UnicodeDecodeError as error:
         warnings.append(f"{path}: byte {error.start} is not UTF-8; the file is not used")
-        return {}
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
         warnings.append(f"{path}: {_one_line(reason)}; the file is not used")
-        return {}
+    return {}
+
+
+def _from_config(path: Path, document: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for table, entries in document.items():
         if table not in TABLES or not isinstance(entries, dict):
@@ -319,7 +332,7 @@ def _misplaced(key: str) -> str:
         return f"{key}: it belongs under [{SCHEMA[key].table}]"
     if key in TABLES:
         return f"{key}: expected the table [{key}]"
-    return f"[{_key(key)}]: there is no such table{_near_match(key, [*TABLES, *SCHEMA])}"
+    return f"[{_key(key)}]: there is no such table{_near_match(key, [*TABLES, KEYS_TABLE, *SCHEMA])}"
 
 
 def _near_match(name: str, known: Any) -> str:
@@ -330,7 +343,7 @@ def _near_match(name: str, known: Any) -> str:
     return f", did you mean {matches[0]}?" if matches else ""
 
 
-def _create_config(path: Path) -> None:
+def create_config(path: Path) -> None:
     """Writes a config file that says what there is and sets nothing. Failing costs nothing but the file."""
     import tomlkit  # needed once in the life of an installation
 
@@ -348,6 +361,8 @@ def _create_config(path: Path) -> None:
                 entries.add(tomlkit.comment(f"{setting.name} = {tomlkit.item(_plain(setting.default)).as_string()}"))
         document.add(tomlkit.nl())
         document.add(table, entries)
+    document.add(tomlkit.nl())
+    document.add(tomlkit.comment(f'[{KEYS_TABLE}]  # stop = "escape f12"; tinyllm-chat --keys prints every action'))
     try:
         write_atomically(path, tomlkit.dumps(document).encode())
     except OSError as error:

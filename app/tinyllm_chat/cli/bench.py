@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tinyllm_chat.cli.completion import models
 from tinyllm_chat.cli.failure import UsageFailure
 from tinyllm_chat.cli.text import one_line, print_json, size
 
@@ -15,7 +16,7 @@ LONGEST_CONTEXT = 8192
 
 
 @click.command("bench")
-@click.argument("model")
+@click.argument("model", shell_complete=models)
 @click.option("-p", "--n-prompt", "prompt", type=click.IntRange(1), default=512, show_default=True, metavar="N")
 @click.option(
     "-n",

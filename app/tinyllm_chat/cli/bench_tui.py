@@ -209,7 +209,7 @@ def serve(request: Request, result: Path) -> None:
     from tinyllm_chat.tui.app import SWITCH_INTERVAL, TinyLLMChatApp
 
     watch = Stopwatch()
-    backend = Watched(ModelOptions(cache_type=request.cache_type, threads=request.threads), load=watch.load)
+    backend = Watched(lambda: ModelOptions(cache_type=request.cache_type, threads=request.threads), load=watch.load)
     settings = Settings().with_layer(COMMAND_LINE, {"max_tokens": request.tokens})
     session = Session(backend, TranscriptStore(result.parent / "chats"), settings)
     report: dict[str, Any] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from tinyllm_chat.chat.settings import LoadResult, load_settings
 from tinyllm_chat.chat.transcript import TranscriptStore
 from tinyllm_chat.cli.failure import Failure, UsageFailure
 from tinyllm_chat.cli.input import read_text
+from tinyllm_chat.cli.text import one_line
 from tinyllm_chat.cli.verbs import VERBS
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def run(
     continue_last: bool,
     resume: str | None,
     paths: bool,
+    keys: bool = False,
     grammar: str | None = None,
     grammar_file: str | None = None,
     json_schema: str | None = None,
@@ -47,6 +50,9 @@ def run(
     if paths:
         print_paths(places)
         return
+    if keys:
+        print_keys()
+        return
     if positional in VERBS:
         raise UsageFailure(f"the verb comes first: tinyllm-chat {positional}; a file of that name is ./{positional}")
     if positional is not None and model is not None:
@@ -54,25 +60,35 @@ def run(
     if continue_last and resume is not None:
         raise UsageFailure("--continue and --resume name two chats")
     wanted = _grammar(grammar, grammar_file, json_schema, json_schema_file)
-    text = _prompt_text(prompt, file)
+    plain = settings["plain"] and prompt is None and file is None
+    text = None if plain else _prompt_text(prompt, file)
     if raw and (text is None or continue_last or resume is not None):
         raise UsageFailure("--raw needs a prompt, and no earlier chat")
-    if text is None:
-        _require_terminal()
     start_logging(places.log_file)
     loaded = load_settings(settings, os.environ, places)
+    plain = text is None and loaded.settings.value("plain")
+    if text is None and not plain:
+        _require_terminal()
     file_path = _model_file(positional or model, loaded, places, needed=text is not None)
     store = TranscriptStore(places.transcripts, places.exports)
     library = ChatLibrary(store, places.state)
     chat = _chat_id(store, library, continue_last, resume)
-    session = _session(loaded.settings, store if text is None or chat else None, raw=raw, grammar=wanted)
+    kept = store if text is None or chat else None
+    session = _session(loaded.settings, kept, places.config_file, raw=raw, grammar=wanted)
     try:
         if chat is not None:
             session.open_chat(chat)
             if settings["system_prompt"] is not None:
                 session.set_system_prompt(settings["system_prompt"])
         if text is None:
-            _show_screen(session, file_path, places, loaded.warnings, library)
+            if plain:
+                from tinyllm_chat.cli.plain import run as chat_plainly
+
+                chat_plainly(session, file_path, loaded.warnings)
+            else:
+                _show_screen(session, file_path, places, loaded, library)
+            if hint := resuming(session, positional or model, file_path):
+                click.echo(hint)
         else:
             assert file_path is not None
             _answer_once(session, file_path, text, loaded.warnings)
@@ -80,13 +96,38 @@ def run(
         session.close()
 
 
+def resuming(session: Session, typed: str | None, opened: Path | None) -> str:
+    """How to go on with this chat; empty where nothing was said or kept."""
+    if session.transcript_path is None or session.conversation.leaf is None:
+        return ""
+    model = typed
+    if session.model is not None and session.model.path != str(opened):
+        model = session.model.path
+    words = ["tinyllm-chat", *([model] if model else []), "--resume", session.transcript_path.stem]
+    return f"Go on with this chat: {shlex.join(map(one_line, words))}"
+
+
 def print_paths(places: Paths) -> None:
     for name, path in places.listed().items():
         click.echo(f"{name:12}{path}")
 
 
+def print_keys() -> None:
+    from tinyllm_chat.tui.actions import ACTIONS
+    from tinyllm_chat.tui.keymap import listing
+
+    click.echo(listing(ACTIONS))
+
+
+def _is_served() -> bool:
+    """Textual draws for a browser: standard input and output are its pipes."""
+    return "TEXTUAL_DRIVER" in os.environ
+
+
 def _require_terminal() -> None:
     """Textual reads standard input and draws on standard error (on Windows on standard output)."""
+    if _is_served():
+        return
     for name in ("output", "input", "error"):
         stream = getattr(sys, {"output": "stdout", "input": "stdin", "error": "stderr"}[name])
         if stream is None or not stream.isatty():
@@ -99,7 +140,7 @@ def _require_terminal() -> None:
 def _prompt_text(prompt: str | None, file: str | None) -> str | None:
     """The text to answer: of -p, then of -f; where neither is given, what is piped in. None: none of them."""
     if prompt is None and file is None:
-        piped = sys.stdin is not None and not sys.stdin.isatty()
+        piped = sys.stdin is not None and not sys.stdin.isatty() and not _is_served()
         text = _read_prompt("-") if piped else ""
         return text if text.strip() else None
     parts = [prompt] if prompt is not None else []
@@ -158,29 +199,40 @@ def _chat_id(store: TranscriptStore, library: ChatLibrary, continue_last: bool, 
     return latest
 
 
-def _session(settings: Settings, store: TranscriptStore | None, *, raw: bool, grammar: str) -> Session:
-    options = ModelOptions(
-        context_length=settings.value("context_length"),
-        cache_type=settings.value("cache_type"),
-        threads=settings.value("threads"),
-        chat_template="none" if raw else settings.value("chat_template"),
-        grammar=grammar,
-        lora=settings.value("lora"),
-        kept_cache_bytes=settings.value("keep_kv_max_mb") * 1_000_000 if settings.value("keep_kv") else 0,
-    )
-    return Session(LocalBackend(options), store, settings)
+def _session(settings: Settings, store: TranscriptStore | None, config: Path, *, raw: bool, grammar: str) -> Session:
+    def options() -> ModelOptions:
+        value = session.settings.value
+        return ModelOptions(
+            context_length=value("context_length"),
+            cache_type=value("cache_type"),
+            threads=value("threads"),
+            chat_template="none" if raw else value("chat_template"),
+            grammar=grammar,
+            lora=value("lora"),
+            kept_cache_bytes=value("keep_kv_max_mb") * 1_000_000 if value("keep_kv") else 0,
+        )
+
+    session = Session(LocalBackend(options), store, settings, config)
+    return session
 
 
-def _show_screen(
-    session: Session, model: Path | None, places: Paths, warnings: list[str], library: ChatLibrary
-) -> None:
+def _show_screen(session: Session, model: Path | None, places: Paths, loaded: LoadResult, library: ChatLibrary) -> None:
     from tinyllm_chat.cli.models import Models
     from tinyllm_chat.tui.app import run as show
 
     path = None if model is None else str(model)
     value = session.settings.value
     models = Models(places, ModelOptions(context_length=value("context_length"), cache_type=value("cache_type")))
-    code = show(session, model=path, models=models, chats=library, warnings=warnings, log_file=places.log_file)
+    code = show(
+        session,
+        model=path,
+        models=models,
+        chats=library,
+        warnings=loaded.warnings,
+        keys=loaded.keys,
+        config_folder=places.config,
+        log_file=places.log_file,
+    )
     if code:
         raise click.exceptions.Exit(code)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinyllm_chat.cli.completion import models
 from tinyllm_chat.cli.text import one_line, print_json, size
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Memory:
 
 
 @click.command("inspect")
-@click.argument("model")
+@click.argument("model", shell_complete=models)
 @click.option("-c", "--ctx-size", "context_length", type=click.IntRange(1, 2**31), metavar="N", help="Context length.")
 @click.option("--cache-type", type=click.Choice(["f16", "f32"]), default="f16", show_default=True)
 @click.option("--lora", multiple=True, metavar="FILE[:SCALE]", help="Whether this LoRA adapter goes with it.")

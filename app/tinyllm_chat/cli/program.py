@@ -13,6 +13,7 @@ import click
 
 from tinyllm_chat import __version__
 from tinyllm_chat.chat.context_policy import POLICIES
+from tinyllm_chat.cli import completion
 from tinyllm_chat.cli.failure import one_line_errors
 from tinyllm_chat.cli.verbs import VERBS
 
@@ -85,8 +86,10 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 
 
 @click.command(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("positional", metavar="[MODEL]", required=False)
-@click.option("-m", "--model", "model", metavar="MODEL", help="The same as the first word.")
+@click.argument("positional", metavar="[MODEL]", required=False, shell_complete=completion.first_words)
+@click.option(
+    "-m", "--model", "model", metavar="MODEL", shell_complete=completion.models, help="The same as the first word."
+)
 @files("--lora", "lora", metavar="FILE[:SCALE]", help="LoRA adapter for the model; may be given several times.")
 @setting("-c", "--ctx-size", "context_length", type=int, metavar="N", help="Context length in tokens; 0: automatic.")
 @setting("--context-full", "context_full", type=click.Choice(POLICIES), help="What happens when the context is full.")
@@ -142,10 +145,23 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
     metavar="FILE",
     help="Text to answer, after that of -p if both are given; - is standard input.",
 )
+@setting("--plain", "plain", is_flag=True, flag_value=True, help="Chats in lines of text, for screen readers.")
 @click.option("--raw", is_flag=True, help="With a prompt: continues the text as it is, without the chat template.")
 @click.option("--continue", "continue_last", is_flag=True, help="Opens the last chat.")
-@click.option("--resume", "resume", metavar="CHAT", help="Opens a chat: its id, or words of its title.")
+@click.option(
+    "--resume",
+    "resume",
+    metavar="CHAT",
+    shell_complete=completion.chats,
+    help="Opens a chat: its id, or words of its title.",
+)
 @click.option("--paths", is_flag=True, help="Prints the folders that are used.")
+@click.option(
+    "--completions",
+    type=click.Choice(completion.SHELLS),
+    help="Prints what the shell has to read to complete this command.",
+)
+@click.option("--keys", is_flag=True, help="Prints every action with its keys, as a part of config.toml.")
 @click.version_option(__version__, message="tinyllm-chat %(version)s")
 def program(**arguments: Any) -> None:
     """Chat in the terminal with a language model that runs on this machine.
@@ -153,6 +169,9 @@ def program(**arguments: Any) -> None:
     MODEL is a GGUF file, a name in the models folder, or a name of the catalogue (downloaded at first use). Without
     one a start screen lists what there is. With -p, or with text on standard input, one answer is printed instead.
     """
+    if shell := arguments.pop("completions"):
+        click.echo(completion.script(program, shell))
+        return
     from tinyllm_chat.cli.chat import run
 
     run(**arguments)

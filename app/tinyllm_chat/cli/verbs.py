@@ -8,5 +8,6 @@ VERBS = {
     "inspect": "what is in a model file, and whether it will run",
     "bench": "how fast a model reads and writes here",
     "perplexity": "how well a model predicts a text",
+    "serve": "the chat in a browser on this machine",
     "doctor": "what a bug report needs to say about this machine",
 }

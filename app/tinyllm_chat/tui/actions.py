@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,9 @@ from tinyllm_chat.chat.context_policy import POLICIES
 from tinyllm_chat.chat.conversation import Conversation
 from tinyllm_chat.chat.errors import ExportError, SettingsError
 from tinyllm_chat.chat.exports import FORMATS
-from tinyllm_chat.chat.settings import SAMPLING_NAMES, parse
+from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, parse
 from tinyllm_chat.tui.models import HUB_PREFIX
-from tinyllm_chat.tui.registry import PROGRAM, SAMPLING, VIEW, Commands, action, actions_of
+from tinyllm_chat.tui.registry import PROGRAM, SAMPLING, VIEW, Commands, action, actions_of, values_of
 from tinyllm_chat.tui.text import label, sampling_value
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ class Actions:
         self._session.continue_answer()
         self._app.pane.follow()
 
-    @action("Show the answer before this one, where there are several", keys="alt+comma", slash="previous")
+    @action("Show the answer before this one, where there are several", keys="alt+comma alt+p", slash="previous")
     def previous_answer(self) -> None:
         self._other_answer(-1)
 
-    @action("Show the answer after this one", keys="alt+full_stop f9", slash="next")
+    @action("Show the answer after this one", keys="alt+full_stop alt+n f9", slash="next")
     def next_answer(self) -> None:
         self._other_answer(1)
 
@@ -172,7 +172,14 @@ class Actions:
 
     # Sampling
 
-    @action("Temperature up", keys="alt+up ctrl+up f6", group=SAMPLING, hint="temperature", hint_key="Alt+↑↓", rank=5)
+    @action(
+        "Temperature up",
+        keys="alt+up ctrl+up f6",
+        group=SAMPLING,
+        hint="temperature",
+        hint_with="temperature_down",
+        rank=5,
+    )
     def temperature_up(self) -> None:
         self._nudge("temperature", 1)
 
@@ -180,7 +187,7 @@ class Actions:
     def temperature_down(self) -> None:
         self._nudge("temperature", -1)
 
-    @action("Top-p up", keys="alt+right f8", group=SAMPLING, hint="top-p", hint_key="Alt+←→", rank=6)
+    @action("Top-p up", keys="alt+right f8", group=SAMPLING, hint="top-p", hint_with="top_p_down", rank=6)
     def top_p_up(self) -> None:
         self._nudge("top_p", 1)
 
@@ -196,7 +203,13 @@ class Actions:
     def top_p(self, argument: str) -> None:
         self._set("top_p", argument)
 
-    @action("Set any sampling value by its name", slash="set", argument="NAME VALUE", group=SAMPLING)
+    @action(
+        "Set any sampling value by its name",
+        slash="set",
+        argument="NAME VALUE",
+        complete=lambda actions, argument: actions.assignments(argument),
+        group=SAMPLING,
+    )
     def set(self, argument: str) -> None:
         name, _, value = argument.replace("=", " ").partition(" ")
         name = name.replace("-", "_").lower()
@@ -232,22 +245,35 @@ class Actions:
     def scroll_top(self) -> None:
         self._app.pane.scroll_home(animate=False)
 
-    @action("Go to the end and follow it", keys="ctrl+end", group=VIEW)
+    @action("Go to the end and follow it", keys="ctrl+end", slash="end", group=VIEW)
     def scroll_bottom(self) -> None:
         self._app.pane.follow()
 
-    @action("Choose the colours", slash="theme", argument="[NAME]", group=VIEW)
+    @action(
+        "Choose the colours",
+        slash="theme",
+        argument="[NAME]",
+        complete=lambda actions, _: actions.theme_names(),
+        group=VIEW,
+    )
     def theme(self, argument: str) -> None:
         if not argument:
-            self._app.search_themes()
+            self._app.show_themes()
         elif argument in self._app.available_themes:
-            self._app.theme = argument
+            self._app.choose_theme(argument)
         else:
             raise SettingsError(f"there is no theme {argument!r}; /theme lists them")
 
     # Program
 
-    @action("Choose a model, or open the one in a file", slash="model", argument="[FILE]", keys="f2", group=PROGRAM)
+    @action(
+        "Choose a model, or open the one in a file",
+        slash="model",
+        argument="[FILE]",
+        keys="f2",
+        complete=lambda actions, _: actions.model_paths(),
+        group=PROGRAM,
+    )
     def model(self, argument: str) -> None:
         if argument.lower().startswith(HUB_PREFIX):
             self._app.fetch_model(argument)
@@ -255,6 +281,17 @@ class Actions:
             self._app.open_model(os.path.expanduser(argument))
         else:
             self._app.choose_model()
+
+    @action(
+        "See and change every setting, and save it to config.toml",
+        keys="alt+s f12",
+        slash="settings",
+        argument="[NAME]",
+        complete=lambda actions, _: list(SCHEMA),
+        group=PROGRAM,
+    )
+    def settings(self, argument: str) -> None:
+        self._app.show_settings(argument)
 
     @action("Find any action by its name", keys="ctrl+p", slash="palette", group=PROGRAM, hint="all", rank=3)
     def palette(self) -> None:
@@ -282,7 +319,7 @@ class Actions:
             self._app.exit()
         else:
             self._quit_until = self._clock() + QUIT_SECONDS
-            self._app.say("Ctrl+C again quits", seconds=QUIT_SECONDS)
+            self._app.say(f"{self._app.keymap.key('interrupt')} again quits", seconds=QUIT_SECONDS)
 
     @action("Quit, when the input is empty", keys="ctrl+d", group=PROGRAM)
     def leave(self) -> None:
@@ -291,9 +328,30 @@ class Actions:
         else:
             self._app.exit()
 
+    @action("Put the program aside; the shell's fg brings it back", keys="ctrl+z", slash="suspend", group=PROGRAM)
+    def suspend(self) -> None:
+        if os.name == "nt":
+            self._app.say("Windows cannot put programs aside", "warning")
+        else:
+            self._app.action_suspend_process()
+
     @action("Quit", keys="ctrl+q", slash="quit exit bye", group=PROGRAM)
     def quit(self) -> None:
         self._app.exit()
+
+    # What arguments can be
+
+    def assignments(self, argument: str) -> list[str]:
+        name, space, _ = argument.partition(" ")
+        if not space:
+            return [f"{name} " for name in SAMPLING_NAMES]
+        return [f"{name} {value}" for value in values_of(SCHEMA[name])] if name in SCHEMA else []
+
+    def theme_names(self) -> list[str]:
+        return sorted(self._app.available_themes)
+
+    def model_paths(self) -> Sequence[str]:
+        return self._app.model_paths()
 
     # Inside
 
@@ -301,7 +359,7 @@ class Actions:
         conversation: Conversation = self._session.conversation
         answers = [message for message in conversation.path() if message.role == "assistant"]
         if not answers or len(conversation.siblings(answers[-1].id)) < 2:
-            self._app.say("The last answer has no alternatives; Ctrl+R makes one", "warning")
+            self._app.say("The last answer has no alternatives; /regen makes one", "warning")
             return
         self._session.select_sibling(answers[-1].id, step)
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import get_current_worker
@@ -22,9 +21,10 @@ from tinyllm_chat.tui import themes
 from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
 from tinyllm_chat.tui.feed import Feed, variant_of
 from tinyllm_chat.tui.guard import stderr_to_log
+from tinyllm_chat.tui.keymap import Keymap, keymap
 from tinyllm_chat.tui.models import ModelChoice, ModelSource
 from tinyllm_chat.tui.palette import ActionProvider
-from tinyllm_chat.tui.registry import Action, UnknownCommand, bindings, is_command, key_name
+from tinyllm_chat.tui.registry import Action, UnknownCommand, commands_by_key, is_command, key_name, pair_name
 from tinyllm_chat.tui.text import clean_line
 from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, TitleBar, VerticalRule, status
 from tinyllm_chat.tui.widgets.cache import CacheFigures, CachePanel
@@ -52,18 +52,18 @@ DOWNLOAD = "download"  # the group of the worker that fetches a model
 SWITCH_INTERVAL = 0.0005
 
 
-class TinyLLMChatApp(App[None]):
+class TinyLLMChatApp(App[None], inherit_bindings=False):
     """One chat window over a session.
 
     `model`: path to open once the screen stands. `models`: what to choose from, when there is no model and later.
     `chats`: those that are kept.
-    `warnings`: lines to show from the start, such as settings that were not understood.
+    `warnings`: lines to show from the start, such as settings that were not understood. `keymap`: the keys in force, if
+    not those the program comes with. `config_folder`: where the user's themes are.
     """
 
     CSS_PATH = Path(__file__).with_name("style.tcss")  # not relative, so that a subclass finds it too
     ENABLE_COMMAND_PALETTE = False  # ours is opened by the registry, like everything else
     COMMANDS: ClassVar = {ActionProvider}
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ACTIONS)]
     TITLE = "tinyllm-chat"
 
     def __init__(
@@ -74,12 +74,19 @@ class TinyLLMChatApp(App[None]):
         models: ModelSource | None = None,
         chats: ChatLibrary | None = None,
         warnings: Sequence[str] = (),
+        keymap: Keymap | None = None,
+        config_folder: Path | None = None,
     ) -> None:
         super().__init__()
         self.session = session
+        self.keymap = keymap or Keymap(ACTIONS)
+        for entry in self.keymap.actions:
+            for key in entry.keys:
+                self.bind(key, entry.command, description=entry.help, show=False)
         self._model = model
         self._models = models
         self._chats = chats
+        self._model_paths: Sequence[str] | None = None
         self._warnings = tuple(warnings)
         self._actions = Actions(self)
         self._panels_wanted = bool(session.settings.value("show_panels"))
@@ -93,14 +100,17 @@ class TinyLLMChatApp(App[None]):
         self._top_rule = Rule(id="top-rule")
         self._input_rule = Rule(id="input-rule")
         self._suggestions = Suggestions()
-        self._input = InputBar(
-            {"tab": "app.complete", **{key: entry.command for entry in ACTIONS for key in entry.keys}}
-        )
+        self._input = InputBar({"tab": "app.complete", **commands_by_key(self.keymap.actions)})
         self._panel_rule = VerticalRule()
         self._panels = Panels(self._text_of)
         self._panels.styles.width = PANEL_WIDTH - 1
         for theme in themes.THEMES:
             self.register_theme(theme)
+        if config_folder is not None:
+            found = themes.user_themes(config_folder / "themes", self.available_themes)
+            self._warnings += found.warnings
+            for theme in found.themes:
+                self.register_theme(theme)
 
     # Layout
 
@@ -118,10 +128,12 @@ class TinyLLMChatApp(App[None]):
                 yield self._input
             yield self._panel_rule
             yield self._panels
-        yield Hints(hints())
+        yield Hints(hints(self.keymap.actions))
 
     def on_mount(self) -> None:
         self._set_first_theme()
+        # Brought back by the shell, the terminal is empty; Textual would draw only what changes from then on.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.prompt.focus()
         for warning in self._warnings:
             self.report(warning, "warning")
@@ -157,6 +169,24 @@ class TinyLLMChatApp(App[None]):
             self.report(f"there is no theme {name!r}; /theme lists them", "warning")
             name = themes.DEFAULT
         self.theme = name
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return themes.shades(self.current_theme)
+
+    def choose_theme(self, name: str, *, save: bool = True) -> None:
+        """Takes a theme from now on, or for this session; where it cannot be saved, for the session as well."""
+        try:
+            self.session.set_setting("theme", name)
+            if save and self.session.keeps_settings:
+                self.session.save_setting("theme", name)
+        except ChatError as error:
+            self.report(str(error), "warning")
+        self.setting_changed("theme")
+
+    def show_themes(self) -> None:
+        from tinyllm_chat.tui.theme_screen import ThemeScreen
+
+        self.push_screen(ThemeScreen())
 
     # Events of the backend
 
@@ -238,7 +268,22 @@ class TinyLLMChatApp(App[None]):
     def show_help(self) -> None:
         from tinyllm_chat.tui.screens import HelpScreen
 
-        self.push_screen(HelpScreen(ACTIONS))
+        self.push_screen(HelpScreen(self.keymap.actions))
+
+    def show_settings(self, first: str = "") -> None:
+        from tinyllm_chat.tui.settings_screen import SettingsScreen
+
+        self.push_screen(SettingsScreen(first.lower().replace("-", "_")))
+
+    def setting_changed(self, name: str) -> None:
+        """Shows what a setting that has another value now means for the screen."""
+        if name == "theme":
+            self._set_first_theme()
+        elif name == "show_panels":
+            self._panels_wanted = bool(self.session.settings.value(name))
+            self._arrange(self.size.width)
+        self.show_figures(self._speed)
+        self.wake()
 
     def show_palette(self) -> None:
         from textual.command import CommandPalette
@@ -325,6 +370,25 @@ class TinyLLMChatApp(App[None]):
         self.feed.show_progress(Progress.of_stage(f"{clean_line(name)}: starting the download", 0, 0))
         self.run_worker(partial(self._fetch, name), group=DOWNLOAD, exclusive=True, thread=True)
 
+    def model_paths(self) -> Sequence[str]:
+        """Files of the models that are here, as soon as they are known: the first call looks for them."""
+        if self._model_paths is None:
+            self._model_paths = ()
+            if self._models is not None:
+                self.run_worker(self._look_for_models, thread=True)
+        return self._model_paths
+
+    def _look_for_models(self) -> None:
+        """On a worker thread: folders may be slow."""
+        assert self._models is not None
+        with contextlib.suppress(ChatError, OSError):
+            paths = tuple(choice.path for choice in self._models.choices() if choice.path is not None)
+            self.call_from_thread(self._found_models, paths)
+
+    def _found_models(self, paths: tuple[str, ...]) -> None:
+        self._model_paths = paths
+        self.on_text_area_changed()
+
     def stop_download(self) -> None:
         self.workers.cancel_group(self, DOWNLOAD)
 
@@ -407,13 +471,13 @@ class TinyLLMChatApp(App[None]):
             self.pane.show_queued(())
 
     def action_complete(self) -> None:
-        """Completes a slash command to the first that is suggested."""
-        if self._suggestions.actions:
-            entry = self._suggestions.actions[0]
-            self.prompt.set_text(f"/{entry.slash[0]} " if entry.argument else f"/{entry.slash[0]}")
+        """Completes what is typed to the first that is suggested, and pressed again to the next."""
+        completed = self._suggestions.completed(self.prompt.text)
+        if completed is not None:
+            self.prompt.set_text(completed)
 
     def on_text_area_changed(self) -> None:
-        self._suggestions.show(COMMANDS.starting_with(self.prompt.text))
+        self._suggestions.show(COMMANDS.suggestions(self.prompt.text, self._actions))
 
     def on_input_bar_draft_changed(self, event: InputBar.DraftChanged) -> None:
         event.stop()
@@ -455,12 +519,18 @@ class TinyLLMChatApp(App[None]):
         self.say(f"Copied the address {event.address}")
 
 
-def hints() -> list[Hint]:
-    """What stands at the foot of the screen."""
+def hints(actions: Sequence[Action] = ACTIONS) -> list[Hint]:
+    """What stands at the foot of the screen: of actions that have a key."""
+    keys = {entry.name: entry.keys[0] for entry in actions if entry.keys}
+
+    def shown(entry: Action) -> str:
+        other = keys.get(entry.hint_with)
+        return pair_name(keys[entry.name], other) if other else key_name(keys[entry.name])
+
     return [
-        Hint(entry.hint_key or key_name(entry.keys[0]), entry.hint, entry.command, entry.rank)
-        for entry in ACTIONS
-        if entry.hint
+        Hint(shown(entry), entry.hint, entry.command, entry.rank)
+        for entry in actions
+        if entry.hint and entry.name in keys
     ]
 
 
@@ -471,14 +541,28 @@ def run(
     models: ModelSource | None = None,
     chats: ChatLibrary | None = None,
     warnings: Sequence[str] = (),
+    keys: Mapping[str, Any] | None = None,
+    config_folder: Path | None = None,
     log_file: Path | None = None,
 ) -> int:
-    """Shows the chat until the user leaves; returns the exit code. The session stays the caller's to close."""
+    """Shows the chat until the user leaves; returns the exit code. The session stays the caller's to close.
+
+    `keys`: what the user wants of keys, by the names of actions.
+    """
+    chosen = keymap(ACTIONS, keys or {})
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL)
     try:
         with stderr_to_log(log_file):
-            app = TinyLLMChatApp(session, model=model, models=models, chats=chats, warnings=warnings)
+            app = TinyLLMChatApp(
+                session,
+                model=model,
+                models=models,
+                chats=chats,
+                warnings=[*warnings, *chosen.warnings],
+                keymap=chosen,
+                config_folder=config_folder,
+            )
             app.run()
         if app.return_code:
             where = f"; details are in {log_file}" if log_file is not None else ""

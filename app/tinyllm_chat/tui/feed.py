@@ -82,7 +82,8 @@ class Feed:
         last = self._pane.views[-1:]
         if any(view.paint() for view in last) or not all(isinstance(event, TextDelta | CacheState) for event in events):
             self._pane.update()
-        self._app.show_note("↓ more below · Ctrl+End" if self._session.busy and not self._pane.following else "")
+        above = self._session.busy and not self._pane.following
+        self._app.show_note(f"↓ more below · {self._app.keymap.key('scroll_bottom')}" if above else "")
         now = self._clock()
         if now >= self._next_figures:
             self._next_figures = now + FIGURES_INTERVAL

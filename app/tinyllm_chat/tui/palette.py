@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from tinyllm_chat.tui.actions import ACTIONS
 from tinyllm_chat.tui.registry import Action, key_name
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ class ActionProvider(Provider):
             if (score := matcher.match(text)) > 0:
                 yield Hit(score, matcher.highlight(text), partial(self._run, entry), help=keys_and_command(entry))
 
-    @staticmethod
-    def _entries() -> Iterator[Action]:
-        return (entry for entry in ACTIONS if entry.name not in _NOT_LISTED)
+    def _entries(self) -> Iterator[Action]:
+        actions = cast("TinyLLMChatApp", self.app).keymap.actions
+        return (entry for entry in actions if entry.name not in _NOT_LISTED)
 
     def _run(self, entry: Action) -> None:
         app = cast("TinyLLMChatApp", self.app)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+import string
+import unicodedata
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from textual.binding import Binding
+from textual.keys import KEY_NAME_REPLACEMENTS
 
+from tinyllm_chat.chat.settings import SCHEMA, Setting
 from tinyllm_chat.tui.text import clean_line
 
 CHAT, SAMPLING, VIEW, PROGRAM = "Chat", "Sampling", "View", "Program"
@@ -23,9 +26,15 @@ _KEY_NAMES = {
     "escape": "Esc",
     "pageup": "PgUp",
     "pagedown": "PgDn",
-    "comma": ",",
-    "full_stop": ".",
 }
+
+
+def _key_of_character(character: str) -> str:
+    name = unicodedata.name(character).lower().replace("-", "_").replace(" ", "_")
+    return KEY_NAME_REPLACEMENTS.get(name, name)
+
+
+KEY_CHARACTERS = {_key_of_character(character): character for character in string.punctuation}  # by Textual's names
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +46,12 @@ class Action:
     run: Callable[[Any, str], None]
     keys: tuple[str, ...] = ()
     slash: tuple[str, ...] = ()  # the first is the one that is shown
-    argument: str = ""  # what the slash command takes: VALUE, or [VALUE] where it may be left out
+    argument: str = ""  # what the slash command takes: VALUE, or [VALUE] where it may be left out, or its choices: a|b
+    complete: Callable[[Any, str], Iterable[str]] | None = (
+        None  # from the handlers and an unfinished argument: whole ones
+    )
     hint: str = ""  # its word at the foot of the screen
-    hint_key: str = ""  # its key there, where one hint stands for two actions
+    hint_with: str = ""  # the action that the hint stands for as well
     rank: int = 0  # among the hints: the lowest stay longest when there is little room
     group: str = CHAT
 
@@ -77,12 +89,6 @@ def actions_of(holder: type) -> tuple[Action, ...]:
     return tuple(member.action for member in vars(holder).values() if hasattr(member, "action"))
 
 
-def bindings(actions: Iterable[Action]) -> Iterator[Binding]:
-    for entry in actions:
-        for key in entry.keys:
-            yield Binding(key, entry.command, entry.help, show=False, id=f"{entry.name}.{key}")
-
-
 def commands_by_key(actions: Iterable[Action]) -> dict[str, str]:
     """The action string of every key."""
     return {key: entry.command for entry in actions for key in entry.keys}
@@ -91,8 +97,23 @@ def commands_by_key(actions: Iterable[Action]) -> dict[str, str]:
 def key_name(key: str) -> str:
     """A key as people write it: Ctrl+J, Alt+↑."""
     *modifiers, last = key.split("+")
-    shown = _KEY_NAMES.get(last) or (last.upper() if len(last) <= 2 else last.capitalize())
+    shown = _KEY_NAMES.get(last) or KEY_CHARACTERS.get(last) or (last.upper() if len(last) <= 2 else last.capitalize())
     return "+".join([*(modifier.capitalize() for modifier in modifiers), shown])
+
+
+def pair_name(first: str, second: str) -> str:
+    """Two keys in little room: Alt+↑↓, F6/F5."""
+    (start, one), (other_start, other) = (_split_name(key_name(key)) for key in (first, second))
+    return (
+        start + "".join(sorted(one + other))
+        if start == other_start and len(one + other) == 2
+        else f"{start}{one}/{other_start}{other}"
+    )
+
+
+def _split_name(name: str) -> tuple[str, str]:
+    start, plus, last = name.rpartition("+")
+    return start + plus, last
 
 
 class UnknownCommand(ValueError):
@@ -121,12 +142,57 @@ class Commands:
         hint = f"did you mean /{near[0]}?" if near else "/help lists all"
         raise UnknownCommand(f"there is no command /{clean_line(word)}: {hint} (a message may start with //)")
 
-    def starting_with(self, text: str) -> list[Action]:
-        """What the beginning of a command may become; nothing once its argument has begun."""
-        if not text.startswith("/") or text.startswith("//") or any(character.isspace() for character in text):
+    def suggestions(self, draft: str, holder: Any) -> list[Suggestion]:
+        """What the beginning of a command may become. `holder` has the actions' handlers."""
+        if not is_command(draft) or "\n" in draft:
             return []
-        word = text[1:].lower()
-        return [entry for entry in self.actions if any(name.startswith(word) for name in entry.slash)]
+        word, space, argument = draft[1:].partition(" ")
+        if not space:
+            return self._commands(word.lower())
+        try:
+            entry, argument = self.parse(draft)
+        except UnknownCommand:
+            return []
+        found = _whole_arguments(entry, holder, argument)
+        near = [whole for whole in found if whole.lower().startswith(argument.lower())]
+        if [whole.strip() for whole in near] == [argument]:
+            return []
+        command = word.lower() if word.lower() in entry.slash else entry.slash[0]
+        return [Suggestion(f"/{command} {whole}", whole.strip()) for whole in near]
+
+    def _commands(self, word: str) -> list[Suggestion]:
+        found = [
+            Suggestion(f"/{entry.slash[0]}{' ' if entry.argument else ''}", entry.usage, entry.help)
+            for entry in self.actions
+            if any(name.startswith(word) for name in entry.slash)
+        ]
+        known = {name for entry in self.actions for name in entry.slash}
+        return found + [
+            Suggestion(f"/{name} ", f"/{name} VALUE", SCHEMA[name].help)
+            for name in self.settings
+            if word and name.startswith(word.replace("-", "_")) and name not in known
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """What a draft may become, and how that is shown."""
+
+    text: str
+    shown: str
+    help: str = ""
+
+
+def _whole_arguments(entry: Action, holder: Any, argument: str) -> Iterable[str]:
+    if entry.complete is not None:
+        return entry.complete(holder, argument)
+    choices = entry.argument.strip("[]").split("|")
+    return choices if len(choices) > 1 else ()
+
+
+def values_of(setting: Setting) -> tuple[str, ...]:
+    """The values a setting can have, where they can be counted."""
+    return ("true", "false") if isinstance(setting.default, bool) else setting.choices
 
 
 def is_command(text: str) -> bool:

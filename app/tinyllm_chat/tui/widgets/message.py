@@ -22,7 +22,7 @@ SHOWN_CHARACTERS = 30_000
 
 ENDINGS = {
     "cancelled": "stopped",
-    "length": "stopped at the token limit · Ctrl+T writes on",
+    "length": "stopped at the token limit · /continue writes on",
     "context_full": "stopped: the context is full",
 }
 
@@ -126,7 +126,7 @@ class MessageView:
             error = Content(clean_line(message.error or "the answer failed"))
             return [Piece(lambda width: [Content.assemble(("▌ ", "$error"), line) for line in error.wrap(width - 2)])]
         if message.state is MessageState.INTERRUPTED:
-            text = "the program ended here · Ctrl+T writes on"
+            text = "the program ended here · /continue writes on"
         else:
             text = ENDINGS.get(message.reason or "", "") if message.state is MessageState.COMPLETE else ""
         return [Piece(Content.styled(text, MUTED).wrap, gap=1 if message.content else 0)] if text else []

@@ -25,7 +25,7 @@ _NEWLINE_KEYS = {"alt+enter", "ctrl+enter", "shift+\r"}  # as some terminals rep
 _RELEASED = {"f6", "f7", "super+c", "pageup", "pagedown"}
 _EDITING = {
     binding.key: binding.action for binding in Binding.make_bindings(TextArea.BINDINGS) if binding.key not in _RELEASED
-}
+} | {"ctrl+underscore": "undo", "ctrl+slash": "undo"}  # as in a shell, where Ctrl+Z puts the program aside
 
 
 class Prompt(TextArea, inherit_bindings=False):

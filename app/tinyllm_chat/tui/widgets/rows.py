@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from textual.content import Content
 
-MUTED = "$foreground 60%"
-FAINT = "$foreground 30%"
+MUTED = "$muted"  # what explains; see themes.py
+FAINT = "$faint"  # lines and what is off
 ACCENT = "$primary"
 FLASH = "reverse bold"
 

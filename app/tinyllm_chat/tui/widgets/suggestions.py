@@ -1,4 +1,4 @@
-"""The slash commands that begin as the draft does."""
+"""What the draft may become: slash commands that begin as it does, and the values they take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.widget import Widget
 
-from tinyllm_chat.tui.registry import Action
+from tinyllm_chat.tui.registry import Suggestion
+from tinyllm_chat.tui.text import clean_line
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, lines
 
 SHOWN = 6
@@ -20,29 +21,41 @@ class Suggestions(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self._actions: tuple[Action, ...] = ()
+        self._shown: tuple[Suggestion, ...] = ()
+        self._round: tuple[Suggestion, ...] = ()  # that completing goes through
         self.display = False
 
     @property
-    def actions(self) -> tuple[Action, ...]:
-        return self._actions
+    def shown(self) -> tuple[Suggestion, ...]:
+        return self._shown
 
-    def show(self, actions: Sequence[Action]) -> None:
-        if tuple(actions) != self._actions:
-            self._actions = tuple(actions)
-            self.display = bool(actions)
+    def show(self, suggestions: Sequence[Suggestion]) -> None:
+        if tuple(suggestions) != self._shown:
+            self._shown = tuple(suggestions)
+            self.display = bool(suggestions)
             self.refresh(layout=True)
 
+    def completed(self, draft: str) -> str | None:
+        """The draft completed to the first suggestion, and one that was completed so before to the next."""
+        texts = [suggestion.text for suggestion in self._round]
+        if len(texts) > 1 and draft in texts:
+            return texts[(texts.index(draft) + 1) % len(texts)]
+        self._round = self._shown
+        return self._shown[0].text if self._shown else None
+
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return min(SHOWN, len(self._actions)) + (len(self._actions) > SHOWN)
+        return min(SHOWN, len(self._shown)) + (len(self._shown) > SHOWN)
 
     def render(self) -> Content:
-        rows = [
-            Content.assemble(
-                Content.styled(entry.usage, ACCENT).truncate(_COLUMN, pad=True), "  ", (entry.help, MUTED)
-            ).truncate(self.content_size.width, ellipsis=True)
-            for entry in self._actions[:SHOWN]
-        ]
-        if len(self._actions) > SHOWN:
-            rows.append(Content.styled(f"{len(self._actions) - SHOWN} more", MUTED))
+        width = self.content_size.width
+        rows = [_row(suggestion, width) for suggestion in self._shown[:SHOWN]]
+        if len(self._shown) > SHOWN:
+            rows.append(Content.styled(f"{len(self._shown) - SHOWN} more", MUTED))
         return lines(rows)
+
+
+def _row(suggestion: Suggestion, width: int) -> Content:
+    name = Content.styled(clean_line(suggestion.shown), ACCENT)
+    if suggestion.help:
+        name = Content.assemble(name.truncate(_COLUMN, pad=True), "  ", (clean_line(suggestion.help), MUTED))
+    return name.truncate(width, ellipsis=True)

@@ -1,0 +1,156 @@
+"""The chat in lines: what is said, in what order, and that nothing in it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tinyllm_chat.chat.scripted import ScriptedBackend
+from tinyllm_chat.chat.session import Session
+from tinyllm_chat.chat.settings import Settings
+from tinyllm_chat.cli.plain import WELCOME, PlainChat
+from tinyllm_chat.cli.spoken import Spoken
+
+
+def spoken(*pieces: str) -> list[str]:
+    voice = Spoken()
+    return [said for said in [*map(voice.feed, pieces), voice.end()] if said]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        (("One. Two", " three. Fo", "ur"), ["One.", " Two three.", " Four\n"]),
+        (("A list\n- a", "\n- b\n"), ["A list\n", "- a\n- b\n"]),
+        (("3.14 is pi",), ["3.14 is pi\n"]),
+        (
+            ("See:\n``", "`python\nx = 1. y\n", "```\nSo. "),
+            ["See:\n", "Code, python:\nx = 1. y\n", "End of code.\nSo.", " \n"],
+        ),
+        (("```\nx",), ["Code:\n", "x\nEnd of code.\n"]),
+        (("~~~~\n```\n~~~~\n",), ["Code:\n```\nEnd of code.\n"]),
+        (("重力。它",), ["重力。", "它\n"]),
+        (("\x1b[31mred",), ["[31mred\n"]),
+        ((), []),
+    ],
+)
+def test_sentences_lines_and_code_in_words(pieces: tuple[str, ...], said: list[str]) -> None:
+    assert spoken(*pieces) == said
+
+
+@given(st.lists(st.text("ab. \n`~", max_size=8), max_size=12))
+def test_pieces_do_not_matter_and_no_text_is_lost(pieces: list[str]) -> None:
+    assert "".join(spoken(*pieces)) == "".join(spoken("".join(pieces)))
+    text = "".join(pieces)
+    if "`" not in text and "~" not in text:
+        assert "".join(spoken(*pieces)).rstrip("\n") == text.rstrip("\n")
+
+
+class Conversation:
+    """A plain chat with a scripted model, to which lines are typed."""
+
+    def __init__(self, *answers: Any, model: str | None = "/models/a.gguf", **session: Any) -> None:
+        self.backend = ScriptedBackend(answers or ("Hello there.",), automatic=True)
+        self.session = Session(self.backend, session.pop("store", None), Settings(), **session)
+        self.model = Path(model) if model is not None else None
+        self.output: list[str] = []
+
+    def with_lines(self, *lines: str | Callable[[], str], warnings: tuple[str, ...] = ()) -> list[str]:
+        """What is said when these lines are typed one after the other."""
+        typed = iter(lines)
+
+        def read(prompt: str) -> str:
+            self.output.append(f"{prompt}\n")
+            line = next(typed, None)
+            if line is None:
+                raise EOFError
+            return line() if callable(line) else line
+
+        chat = PlainChat(self.session, read=read, write=self.output.append, clock=lambda: 0.0)
+        chat.run(self.model, list(warnings))
+        self.session.close()
+        return "".join(self.output).splitlines()
+
+
+def test_a_conversation_from_start_to_end() -> None:
+    lines = Conversation("Hello. How are you?").with_lines("Hi", warnings=("config.toml: a mistake",))
+    assert lines[:2] == [WELCOME, "Warning: config.toml: a mistake"]
+    assert "SmolLM2-135M-Instruct is open, with 8192 tokens of context." in lines
+    asked = lines.index("You: ")
+    assert lines[asked + 1] == "Hello. How are you?"
+    assert lines[asked + 2].startswith("Answer finished. 4 tokens, ")
+    assert lines[-2:] == ["You: ", ""]
+    assert not any(character in "─│━┃▌·⠋✓" for line in lines for character in line)
+
+
+def test_an_answer_can_be_stopped_and_the_chat_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = Conversation("One two three.", "Again.")
+    drain = chat.session.drain
+    steps = iter([lambda: chat.backend.step(2), _interrupt])
+
+    def drained() -> Any:
+        if chat.session.busy:
+            next(steps, chat.backend.finish)()
+        return drain()
+
+    def typed() -> str:
+        chat.backend.automatic = False
+        return "Hi"
+
+    monkeypatch.setattr(chat.session, "drain", drained)
+    text = "\n".join(chat.with_lines(typed, "More"))
+    assert "Answer stopped. 2 tokens" in text
+    assert "Again.\nAnswer finished" in text
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_what_goes_wrong_is_one_line() -> None:
+    text = "\n".join(
+        Conversation(RuntimeError("not enough memory")).with_lines(
+            "Hi", "/nothing", "/top_k many", "/set top_q 1", "/regen now", "/save /dev/null/x.md"
+        )
+    )
+    assert "Error: not enough memory" in text
+    assert "Error: there is no command /nothing" in text
+    assert "Error: top_k: expected a whole number" in text
+    assert "Error: top_q: there is no such setting, did you mean top_k?" in text or "did you mean top_p?" in text
+    assert "Error: /dev/null/x.md" in text
+
+
+def test_settings_and_other_answers() -> None:
+    chat = Conversation("First.", "Second.")
+    lines = chat.with_lines(
+        "/top_k 7", "/temp 0.5", "Hi", "/regen", "/previous", "/next", "/settings top_k", "/think on"
+    )
+    assert "top_k: 7, session" in lines
+    assert "temperature: 0.50, session" in lines
+    assert lines.count("Answer 1 of 2:") == 1
+    assert lines.count("Answer 2 of 2:") == 1
+    assert any("Choose among the k likeliest" in line and "Expected: a whole number" in line for line in lines)
+    assert "Thinking: on." in lines
+
+
+def test_help_names_what_works_here_and_the_rest_says_why_not() -> None:
+    lines = Conversation().with_lines("/help", "/palette", "/quit", "never read")
+    assert any(line.startswith("/regen: ") for line in lines)
+    assert not any(line.startswith("/palette: ") for line in lines)
+    assert "/palette needs the screen: start without --plain." in lines
+    assert lines[-1] == "You: "
+
+
+def test_without_a_model_a_message_is_not_lost_in_silence() -> None:
+    lines = Conversation(model=None).with_lines("Hi", "/model /models/a.gguf", "Hi")
+    assert any("the message was not sent" in line for line in lines)
+    assert "Hello there." in lines
+
+
+def test_every_command_that_has_a_handler_exists() -> None:
+    handlers = {name.removeprefix("_do_") for name in vars(PlainChat) if name.startswith("_do_")}
+    assert handlers == {entry.name for entry in PlainChat.commands()}
