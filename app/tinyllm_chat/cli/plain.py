@@ -28,6 +28,7 @@ from tinyllm_chat.chat.events import (
     ReadingPrompt,
     TextDelta,
 )
+from tinyllm_chat.chat.exports import FORMATS
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, parse
 from tinyllm_chat.cli.spoken import Spoken
@@ -249,8 +250,20 @@ class PlainChat:
         self._say(f"Thinking: {self._session.settings.value('think')}.")
 
     def _do_save(self, argument: str) -> None:
-        path = self._session.export_markdown(Path(os.path.expanduser(argument)) if argument else None)
+        if argument in FORMATS:
+            path = self._session.export(format=argument)
+        else:
+            path = self._session.export(Path(os.path.expanduser(argument)) if argument else None)
         self._say(f"Saved to {path}")
+
+    def _do_load(self, argument: str) -> None:
+        self._session.import_chat(Path(os.path.expanduser(argument)))
+        self._repeat()
+
+    def _do_context_full(self, argument: str) -> None:
+        if argument:
+            self._session.set_context_full(argument.lower())
+        self._say(f"When the context is full: {self._session.settings.value('context_full')}.")
 
     def _do_model(self, argument: str) -> None:
         if argument:

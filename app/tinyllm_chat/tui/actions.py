@@ -135,7 +135,12 @@ class Actions:
         cut = self._session.conversation.cut
         self._app.prompt.set_text(f"/summary {cut.summary if cut is not None else ''}")
 
-    @action("When the context is full: " + ", ".join(POLICIES), slash="context-full", argument="[POLICY]")
+    @action(
+        "When the context is full: " + ", ".join(POLICIES),
+        slash="context-full",
+        argument="[POLICY]",
+        complete=lambda _actions, _argument: POLICIES,
+    )
     def context_full(self, argument: str) -> None:
         if argument:
             self._session.set_context_full(argument.lower())
@@ -146,6 +151,7 @@ class Actions:
         keys="ctrl+s f4",
         slash="save export",
         argument="[FILE|TYPE]",
+        complete=lambda _actions, _argument: FORMATS,
     )
     def save(self, argument: str) -> None:
         if argument in FORMATS:

@@ -187,7 +187,7 @@ def _whole_arguments(entry: Action, holder: Any, argument: str) -> Iterable[str]
     if entry.complete is not None:
         return entry.complete(holder, argument)
     choices = entry.argument.strip("[]").split("|")
-    return choices if len(choices) > 1 else ()
+    return choices if len(choices) > 1 and entry.argument.islower() else ()
 
 
 def values_of(setting: Setting) -> tuple[str, ...]:
