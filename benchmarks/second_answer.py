@@ -25,7 +25,7 @@ QUESTION = "And what follows from that?"
 
 
 def opened(model: Path) -> LocalBackend:
-    backend = LocalBackend(ModelOptions(kept_cache_bytes=10**10))
+    backend = LocalBackend(lambda: ModelOptions(kept_cache_bytes=10**10))
     backend.open(str(model))
     while True:
         for event in backend.drain():

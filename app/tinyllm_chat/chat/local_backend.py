@@ -197,7 +197,7 @@ class LocalBackend:
             return
         opened = self._opened
         tokenizer = opened.model.tokenizer
-        self._kept = KeptCaches(self._engine, opened.branches, opened.info.fingerprint, self._options.kept_cache_bytes)
+        self._kept = KeptCaches(self._engine, opened.branches, opened.info.fingerprint, order.options.kept_cache_bytes)
         self._prompts = PromptBuilder(tokenizer, opened.template, opened.info.fingerprint)
         if self._wanted is order:
             self._drafts = DraftCounter(lambda text: len(tokenizer.encode(text, add_bos=False)), self._trims())

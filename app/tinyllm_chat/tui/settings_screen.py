@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 # When a change is felt, if not at once.
 _LATER = {
     **dict.fromkeys(("model", "plain"), "at the next start"),
-    **dict.fromkeys(("lora", "context_length", "threads", "cache_type", "chat_template"), "when a model is opened"),
+    **dict.fromkeys(
+        ("lora", "context_length", "threads", "cache_type", "chat_template", "keep_kv", "keep_kv_max_mb"),
+        "when a model is opened",
+    ),
     **dict.fromkeys(("context_full", "keep", "max_tokens", "think", "stop"), "from the next answer on"),
     "system_prompt": "in new chats",
 }
