@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tinyllm_chat.chat import history as history_module
 from tinyllm_chat.chat.conversation import Conversation
-from tinyllm_chat.chat.finding import Query, Snippet, folded, indexed, shown
+from tinyllm_chat.chat.finding import Query, Snippet, folded, indexed, is_query, shown
 from tinyllm_chat.chat.history import HistoryIndex
 from tinyllm_chat.chat.scripted import model_info
 from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
@@ -189,6 +189,14 @@ def test_a_snippet_is_the_line_with_the_words_marked(history: History) -> None:
 )
 def test_marks(query: str, text: str, marked: list[str]) -> None:
     assert [text[start:stop] for start, stop in Query(query).snippet(text).marks] == marked
+
+
+@pytest.mark.parametrize(
+    ("text", "enough"),
+    [("", False), (" ", False), ("a", False), ("ab", True), ("天", True), ("a b", True), ("+", True)],
+)
+def test_one_letter_is_not_searched_for_yet(text: str, enough: bool) -> None:
+    assert is_query(text) == enough
 
 
 def test_a_snippet_of_a_text_that_does_not_answer_is_its_beginning() -> None:

@@ -11,9 +11,11 @@ import pytest
 from support import tiny_model
 from tinyllm_chat.chat import places
 from tinyllm_chat.chat.describing import Describer
+from tinyllm_chat.chat.errors import ModelNotFoundError
 from tinyllm_chat.chat.opening import ModelOptions
 from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.places import RecentModels, find_everywhere
+from tinyllm_chat.cli.models import model_path
 
 DIGEST = "a" * 64
 
@@ -164,6 +166,17 @@ def test_a_damaged_list_of_recent_models_is_an_empty_one(machine: Machine, conte
     machine.paths.state.mkdir()
     (machine.paths.state / "recent-models.json").write_bytes(content)
     assert RecentModels(machine.paths).paths() == []
+
+
+def test_a_name_that_only_another_program_knows_is_its_model(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.file("ollama", "blobs", f"sha256-{DIGEST}")
+    manifest = json.dumps(layer()).encode()
+    machine.file("ollama", "manifests", "registry.ollama.ai", "library", "llama3", "8b", content=manifest)
+    monkeypatch.setenv("OLLAMA_MODELS", str(machine.home / "ollama"))
+    monkeypatch.setattr(Path, "home", lambda: machine.home)
+    assert model_path("llama3:8b", machine.paths).name == f"sha256-{DIGEST}"
+    with pytest.raises(ModelNotFoundError, match="llama3:7b"):
+        model_path("llama3:7b", machine.paths)
 
 
 # What is in a file

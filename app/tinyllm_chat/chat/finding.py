@@ -53,6 +53,12 @@ def folded(text: str) -> str:
     return _MARK.sub("", unicodedata.normalize("NFKD", text)).casefold()
 
 
+def is_query(text: str) -> bool:
+    """Is that enough to search for? One letter of an alphabet is the beginning of something."""
+    words = text.split()
+    return bool(words) and not (len(words) == 1 and _is_letter(words[0]))
+
+
 class Query:
     """What is searched for: every word must occur. Nothing in the text of a query is syntax."""
 
@@ -129,7 +135,7 @@ class Query:
 
 def _is_letter(word: str) -> bool:
     """One letter of an alphabet: half of all texts have a word that begins with it."""
-    return len(word) == 1 and not _SIGN.match(word)
+    return len(word) == 1 and word.isalpha() and not _SIGN.match(word)
 
 
 def _harmless(text: str) -> str:

@@ -17,7 +17,7 @@ from textual.widgets.option_list import Option
 from textual.worker import get_current_worker
 
 from tinyllm_chat.chat.errors import ChatError
-from tinyllm_chat.chat.finding import Snippet
+from tinyllm_chat.chat.finding import Snippet, is_query
 from tinyllm_chat.chat.history import ChatSummary, Hit
 from tinyllm_chat.tui.text import clean_line, count, size
 from tinyllm_chat.tui.widgets.bars import Hint, Hints
@@ -164,7 +164,7 @@ class HistoryScreen(ModalScreen[str | None]):
     def _find(self, query: str, wanted: int) -> None:
         worker = get_current_worker()
         try:
-            if query.strip():
+            if is_query(query):
                 hits = self._source.search(query, MOST_HITS)
                 complete = len(hits) < MOST_HITS
             else:
@@ -256,7 +256,7 @@ class HistoryScreen(ModalScreen[str | None]):
         """Everything around the list."""
         title = "Rename" if self._renaming else "Chats"
         facts = self._progress or (count(self._all, "chat") if self._all else "")
-        if self._query.strip() and self._hits:
+        if is_query(self._query) and self._hits:
             facts = f"{len(self._hits)} found" if self._complete else f"the latest {len(self._hits)} that match"
         self.query_one(".title", Static).update(
             Content.assemble((title, f"bold {ACCENT}"), "   ", (facts, MUTED)),
@@ -265,7 +265,7 @@ class HistoryScreen(ModalScreen[str | None]):
         empty.display = not self._hits
         self._list.display = bool(self._hits)
         if not self._hits and not self._progress:
-            if self._query.strip():
+            if is_query(self._query):
                 text = "No chat has all of these words. Words are found from their beginning, accents do not matter."
             else:
                 text = "No chats yet. What you write is kept, and will be found here."
@@ -305,7 +305,7 @@ class HistoryScreen(ModalScreen[str | None]):
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
         near_end = event.option_index >= self._list.option_count - PAGE // 4
-        if near_end and not self._complete and not self._query.strip():
+        if near_end and not self._complete and not is_query(self._query):
             self._look(PAGE)
 
     def on_fitted_list_width_changed(self, event: FittedList.WidthChanged) -> None:
