@@ -19,6 +19,7 @@ from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choos
         ("b-UD-IQ2_XXS.gguf", "x", "b"),
         ("model.gguf", "Tiny Chat", "Tiny Chat"),
         ("ggml-model-f16.gguf", "\x1b[31mA\nB", "[31mA B"),
+        ("sha256-" + "0a" * 32, "Llama 3", "Llama 3"),
         ("model.gguf", "x" * 500, "x" * 80),
         ("model.gguf", "\x00", "model.gguf"),
         ("\n.gguf", "x", "\n.gguf".strip()),

@@ -161,6 +161,13 @@ def test_what_was_opened_lately_comes_first(machine: Machine) -> None:
     assert machine.found[0] == ("3", "opened lately")
 
 
+def test_what_was_opened_lately_keeps_the_name_that_it_has_elsewhere(machine: Machine) -> None:
+    blob = machine.file(".ollama", "models", "blobs", f"sha256-{DIGEST}")
+    machine.ollama(layer(), "registry.ollama.ai", "library", "llama3", "8b")
+    RecentModels(machine.paths).add(blob)
+    assert machine.found == [("llama3:8b", "opened lately")]
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[1, null, {}]", b'["\\u0000"]', b"[" * 5000, b"\xff"])
 def test_a_damaged_list_of_recent_models_is_an_empty_one(machine: Machine, content: bytes) -> None:
     machine.paths.state.mkdir()
@@ -173,7 +180,7 @@ def test_a_name_that_only_another_program_knows_is_its_model(machine: Machine, m
     manifest = json.dumps(layer()).encode()
     machine.file("ollama", "manifests", "registry.ollama.ai", "library", "llama3", "8b", content=manifest)
     monkeypatch.setenv("OLLAMA_MODELS", str(machine.home / "ollama"))
-    monkeypatch.setattr(Path, "home", lambda: machine.home)
+    monkeypatch.setenv("HOME", str(machine.home))
     assert model_path("llama3:8b", machine.paths).name == f"sha256-{DIGEST}"
     with pytest.raises(ModelNotFoundError, match="llama3:7b"):
         model_path("llama3:7b", machine.paths)

@@ -23,6 +23,7 @@ CACHE_ELEMENT_BYTES = {"f16": 2, "f32": 4}
 SMALLEST_CONTEXT = 512  # tokens that are offered however little memory there is
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 _FILE_TYPE = re.compile(r"[-._](?:(?:UD-)?I?Q\d\w*|B?F16|F32|TQ\d_\d|MXFP4\w*)$", re.IGNORECASE)
+_HASH = re.compile(r"sha256-[0-9a-f]{64}")  # as Ollama calls files
 _NO_NAMES = ("", "model", "ggml-model", "gguf")
 # Where a model file recommends sampling values, and what this program calls them.
 _RECOMMENDED = {
@@ -198,7 +199,8 @@ def display_name(path: Path, general_name: str) -> str:
     """One printable line: the file's name without type and ending, or, where that says nothing, general.name."""
     stem = _PART.sub("", path.stem)
     stem = _FILE_TYPE.sub("", stem)
-    for name in (general_name if stem.lower() in _NO_NAMES else stem, path.name):
+    nameless = stem.lower() in _NO_NAMES or _HASH.fullmatch(stem)
+    for name in (general_name if nameless else stem, path.name):
         words = "".join(character if character.isprintable() else " " for character in name[:400]).split()
         if words:
             return " ".join(words)[:80]

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,16 +43,16 @@ def find_everywhere(
     paths: Paths, env: Mapping[str, str] = os.environ, home: Path | None = None
 ) -> Iterator[FoundModel]:
     """All model files, each once, those opened lately first."""
-    seen: set[str] = set()
-    for found in _everywhere(paths, env, home or Path.home()):
-        real = os.path.realpath(found.path)
-        if real not in seen:
-            seen.add(real)
-            yield found
+    kept: dict[str, FoundModel] = {}
+    for found in _everywhere(paths, env, home or Path(os.path.expanduser("~"))):
+        kept.setdefault(os.path.realpath(found.path), found)
+    for recent in _placed(((path.stem, path) for path in RecentModels(paths).paths()), RECENT):
+        known = kept.pop(os.path.realpath(recent.path), recent)  # its name there may say more than the file's
+        yield replace(known, place=RECENT)
+    yield from kept.values()
 
 
 def _everywhere(paths: Paths, env: Mapping[str, str], home: Path) -> Iterator[FoundModel]:
-    yield from _placed(((path.stem, path) for path in RecentModels(paths).paths()), RECENT)
     yield from _placed(((model.name, model.path) for model in find_models(paths)), MODELS_FOLDER)
     cache = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
     places: tuple[tuple[str, Iterable[Path], Callable[[Path], Iterator[tuple[str, Path]]]], ...] = (
