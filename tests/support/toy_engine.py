@@ -10,10 +10,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from tinyllm_chat.chat.engine_api import EngineApi
-from tinyllm_chat.chat.opening import cache_bytes_per_token
+from tinyllm_chat.chat.opening import cache_bytes_per_token, cached_shapes
 from tinyllm_engine.chat_template import TemplateChoice
 from tinyllm_engine.errors import EngineError, SavedStateError, TemplateError, UnsupportedModelError
 from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token, common_prefix
+from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
 
 START, END = 300, 301  # <|im_start|>, <|im_end|>
@@ -87,9 +88,9 @@ class ToyModel:
         self.template_notes: tuple[str, ...] = ()
         self.wanted_template: str | None = None
         self.adapters: tuple[Any, ...] = ()
-        self.config = SimpleNamespace(
-            architecture="llama", context_length=self.context_length, head_count_kv=(2, 2), key_length=8, value_length=8
-        )
+        self.config = SimpleNamespace(architecture="llama", context_length=self.context_length)
+        layer = SimpleNamespace(cached=LayerShape(2, 8, 8))
+        self.weights = SimpleNamespace(layers=[layer, layer])
 
     def choose_template(self, wanted: str = "") -> Any:
         self.wanted_template = wanted
@@ -216,7 +217,7 @@ class Toy:
             model=model,
             context_length=context_length,
             threads=threads or 2,
-            kv_bytes_per_token=cache_bytes_per_token(model.config, kv_type),
+            kv_bytes_per_token=cache_bytes_per_token(cached_shapes(model), kv_type),
             closed=False,
             unshiftable=self.unshiftable,
         )

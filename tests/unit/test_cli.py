@@ -609,6 +609,16 @@ def test_inspect_says_whether_an_adapter_fits(tiny: Path, tmp_path: Path) -> Non
     assert "Runs: no" in run("inspect", path).stdout
 
 
+def test_inspect_says_when_a_full_cache_does_not_fit_into_memory(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tinyllm_chat.cli.inspect import command
+
+    monkeypatch.setattr("tinyllm_chat.chat.memory.free_memory", lambda: 1 << 20)
+    command([str(tiny), "-c", "8000"], standalone_mode=False)
+    assert "a full cache of 8000 tokens takes 2 MB, 1 MB of memory are free: -c 4096 fits" in capsys.readouterr().out
+
+
 def test_inspect_shows_everything_as_text(tiny: Path) -> None:
     text = run("inspect", tiny).stdout
     for part in ("general.name", "blk.0.attn_q.weight", "64 x 258", "F32", "KV cache", "Runs: yes"):

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from tinyllm_chat.chat.adapters import adapter_files
-from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choose_context, display_name
+from tinyllm_chat.chat.opening import cache_bytes_per_token, cached_shapes, choose_context, display_name
+from tinyllm_engine.kv_cache import LayerShape
 
 
 @pytest.mark.parametrize(
@@ -45,30 +46,43 @@ def test_an_adapter_is_a_file_and_perhaps_a_scale(tmp_path: Path) -> None:
     ]
 
 
-CONFIG = SimpleNamespace(context_length=8192, head_count_kv=(3,) * 30, key_length=64, value_length=64)
+LAYER = LayerShape(3, 64, 64)
+PER_TOKEN = 23040  # of thirty such layers
+FULL = 8192 * PER_TOKEN
+
+
+def test_a_token_costs_what_the_layers_cache() -> None:
+    assert cache_bytes_per_token([LAYER] * 30, "f16") == PER_TOKEN
+    assert cache_bytes_per_token([LAYER] * 30, "f32") == 2 * PER_TOKEN
+    # Blocks that remember a sequence as a whole cache nothing of a token.
+    mixed = [LayerShape(0, 0, 0)] * 20 + [LAYER] * 10
+    model = SimpleNamespace(weights=SimpleNamespace(layers=[SimpleNamespace(cached=shape) for shape in mixed]))
+    assert cache_bytes_per_token(cached_shapes(model), "f16") == PER_TOKEN // 3
 
 
 @pytest.mark.parametrize(
     ("asked", "memory", "length", "notes"),
     [
-        (0, None, 8192, 0),
-        (0, 8 << 30, 8192, 0),
-        (0, 2 * 8192 * 23040, 8192, 0),
-        (0, 2 * 8192 * 23040 - 1, 7936, 1),
-        (0, 100 << 20, 2048, 1),
-        (0, 0, 512, 1),
-        (100, 8 << 30, 100, 0),
-        (100_000, 8 << 30, 100_000, 1),
-        (8192, 1 << 20, 8192, 1),
-        (100_000, 1 << 20, 100_000, 2),
+        (0, None, 8192, []),
+        (0, FULL, 8192, []),
+        (0, FULL - 1, 8192, ["a full cache of 8192 tokens takes 189 MB, 189 MB of memory are free: -c 7936 fits"]),
+        (0, 0, 8192, ["a full cache of 8192 tokens takes 189 MB, 0 MB of memory are free"]),
+        (100, 8 << 30, 100, []),
+        (100_000, 8 << 30, 100_000, ["a context of 100000 tokens is longer than the 8192 that the model was made for"]),
+        (8192, 1 << 20, 8192, ["a full cache of 8192 tokens takes 189 MB, 1 MB of memory are free"]),
     ],
 )
-def test_the_context_fits_half_of_the_free_memory(asked: int, memory: int | None, length: int, notes: int) -> None:
-    assert cache_bytes_per_token(CONFIG, "f16") == 23040
-    found = choose_context(CONFIG, ModelOptions(context_length=asked), memory)
+def test_a_full_cache_that_does_not_fit_is_told_before_it_is_full(
+    asked: int, memory: int | None, length: int, notes: list[str]
+) -> None:
+    assert choose_context(8192, asked, PER_TOKEN, memory, lazy=True) == (length, notes)
+
+
+@pytest.mark.parametrize(
+    ("memory", "length", "notes"),
+    [(2 * FULL, 8192, 0), (2 * FULL - 1, 8064, 1), (100 << 20, 2176, 1), (0, 512, 1), (None, 8192, 0)],
+)
+def test_where_memory_is_taken_at_once_the_cache_takes_half_of_it(memory: int | None, length: int, notes: int) -> None:
+    found = choose_context(8192, 0, PER_TOKEN, memory, lazy=False)
     assert (found[0], len(found[1])) == (length, notes)
-
-
-def test_a_short_model_is_not_called_capped() -> None:
-    short = SimpleNamespace(context_length=128, head_count_kv=(1,), key_length=8, value_length=8)
-    assert choose_context(short, ModelOptions(), 0) == (128, [])
+    assert choose_context(8192, 8192, PER_TOKEN, memory, lazy=False)[0] == 8192

@@ -9,10 +9,16 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tinyllm_chat.chat.fingerprint import model_files
 from tinyllm_chat.chat.memory import free_memory
-from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choose_context
+from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, cached_shapes, choose_context
+
+if TYPE_CHECKING:
+    from tinyllm_engine.model import Model
+
+USUAL_LENGTH = 4096  # tokens of a chat; memory for more is taken when there are more
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +29,7 @@ class ModelFacts:
     file_type: str = ""  # the quantization that most bytes have
     parameters: int = 0
     context_length: int = 0  # tokens that a chat would have
-    memory: int = 0  # bytes of weights and a full cache of that length
+    memory: int = 0  # bytes of weights and of the cache of a chat that is not long
     problem: str | None = None  # why it does not run, in one line
     tight: bool = False  # does it need more memory than is free?
 
@@ -64,15 +70,16 @@ class Describer:
                 )
                 if known.problem is not None:
                     return known
-                return self._with_memory(known, model.config, sum(part.stat().st_size for part in model_files(path)))
+                return self._with_memory(known, model, sum(part.stat().st_size for part in model_files(path)))
         except (EngineError, OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             return ModelFacts(problem=_short(reason, str(path)))
 
-    def _with_memory(self, known: ModelFacts, config: object, file_bytes: int) -> ModelFacts:
+    def _with_memory(self, known: ModelFacts, model: Model, file_bytes: int) -> ModelFacts:
         free = self._free()
-        length, _ = choose_context(config, self._options, free)
-        memory = file_bytes + length * cache_bytes_per_token(config, self._options.cache_type)
+        per_token = cache_bytes_per_token(cached_shapes(model), self._options.cache_type)
+        length, _ = choose_context(model.config.context_length, self._options.context_length, per_token, free)
+        memory = file_bytes + min(length, USUAL_LENGTH) * per_token
         return ModelFacts(
             known.architecture,
             known.file_type,

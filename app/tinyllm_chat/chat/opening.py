@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tinyllm_chat.chat.settings import check
 
 Report = Callable[[str, int, int], None]  # stage in plain words, done, total (0: unknown)
 CACHE_ELEMENT_BYTES = {"f16": 2, "f32": 4}
+LAZY = sys.platform != "win32"  # memory is the system's until something is written to it
 SMALLEST_CONTEXT = 512  # tokens that are offered however little memory there is
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
 _FILE_TYPE = re.compile(r"[-._](?:(?:UD-)?I?Q\d\w*|B?F16|F32|TQ\d_\d|MXFP4\w*)$", re.IGNORECASE)
@@ -46,7 +48,7 @@ _RECOMMENDED = {
 class ModelOptions:
     """What the settings ask of every model that is opened."""
 
-    context_length: int = 0  # 0: the model's own, as far as memory allows
+    context_length: int = 0  # 0: the model's own
     cache_type: str = "f16"
     threads: int = 0  # 0: the engine's choice
     chat_template: str = ""  # a name or a file; "": the model's own; "none": completion mode
@@ -92,7 +94,9 @@ def open_model(
     notes = _size_notes(file_bytes, memory)
     # What does not fit into memory is not read ahead: its end would push out its beginning.
     model = engine.Model.open(str(path), progress=None if notes else report, adapters=adapters)
-    context_length, context_notes = choose_context(model.config, options, memory)
+    per_token = cache_bytes_per_token(cached_shapes(model), options.cache_type)
+    own = model.config.context_length
+    context_length, context_notes = choose_context(own, options.context_length, per_token, memory)
     # Before the costly part: a model whose text cannot be made into tokens is of no use to a chat.
     tokenizer = model.tokenizer
     notes += [*context_notes, *getattr(tokenizer, "notes", ())]
@@ -136,32 +140,40 @@ def open_model(
         raise
 
 
-def choose_context(config: Any, options: ModelOptions, memory: int | None) -> tuple[int, list[str]]:
-    """The context length in tokens, and what the user must know about it."""
-    own = config.context_length
-    per_token = cache_bytes_per_token(config, options.cache_type)
-    asked = options.context_length
-    if asked:
-        notes = []
-        if asked > own:
-            notes.append(f"a context of {asked} tokens is longer than the {own} that the model was made for")
-        if memory is not None and asked * per_token > memory:
-            notes.append(f"a full cache takes {_size(asked * per_token)}, {_size(memory)} of memory are free")
-        return asked, notes
-    if memory is None or own * per_token <= memory // 2:
-        return own, []
-    fitting = memory // 2 // per_token // 256 * 256
-    length = min(own, max(SMALLEST_CONTEXT, fitting))
-    note = (
-        f"context {length} of {own} tokens: a full cache of {_size(length * per_token)} is about half the free memory"
-    )
-    return length, [note] if length < own else []
+def choose_context(
+    own: int, asked: int, per_token: int, memory: int | None, lazy: bool = LAZY
+) -> tuple[int, list[str]]:
+    """The context length in tokens, and what the user must know about it.
+
+    own: the model's; asked: by the settings, 0 for the model's own; per_token: bytes of cache; lazy: they are taken
+    only when they are used. Where they are not, the model's own length is cut to what half the free memory holds.
+    """
+    length, notes = asked or own, []
+    if length > own:
+        notes.append(f"a context of {length} tokens is longer than the {own} that the model was made for")
+    if memory is None:
+        return length, notes
+    fitting = memory // per_token // 256 * 256
+    if not asked and not lazy and length > fitting // 2:
+        length = min(own, max(SMALLEST_CONTEXT, fitting // 2))
+        half = f"a full cache takes about half of the {_size(memory)} that are free"
+        notes.append(f"context {length} of {own} tokens: {half}")
+    elif length > fitting:
+        full = f"a full cache of {length} tokens takes {_size(length * per_token)}"
+        advice = f": -c {fitting} fits" if fitting else ""
+        notes.append(f"{full}, {_size(memory)} of memory are free{advice}")
+    return length, notes
 
 
-def cache_bytes_per_token(config: Any, cache_type: str) -> int:
+def cached_shapes(model: Any) -> list[Any]:
+    """What each layer caches of a token: its heads, k_size and v_size. Blocks without attention have no heads."""
+    return [layer.cached for layer in model.weights.layers]
+
+
+def cache_bytes_per_token(shapes: Sequence[Any], cache_type: str) -> int:
     """Bytes of keys and values that one token takes in all layers."""
-    heads = sum(config.head_count_kv)
-    return max(1, heads * (config.key_length + config.value_length) * CACHE_ELEMENT_BYTES[cache_type])
+    elements = sum(shape.heads * (shape.k_size + shape.v_size) for shape in shapes)
+    return max(1, elements * CACHE_ELEMENT_BYTES[cache_type])
 
 
 def _size_notes(file_bytes: int, memory: int | None) -> list[str]:

@@ -73,7 +73,7 @@ def _rare(
 _SETTINGS = (
     Setting("model", "model", "", "Model to open when none is named: a path, or a name known to `tinyllm-chat pull`."),
     Setting("lora", "model", (), "LoRA adapters for it: FILE, or FILE:SCALE where 1 is as strong as it was trained."),
-    Setting("context_length", "model", 0, "Tokens of context; 0: as many as the model and memory allow.", (0, 2**31)),
+    Setting("context_length", "model", 0, "Tokens of context; 0: the model's own length.", (0, 2**31)),
     Setting("threads", "model", 0, "Threads that compute; 0: one for each processor core.", (0, 1024)),
     Setting("cache_type", "model", "f16", "Number format of the KV cache.", choices=("f16", "f32")),
     Setting(

@@ -30,11 +30,12 @@ class Memory:
     cache_bytes: int  # when the context is full
     weight_bytes: int  # read in place from the file
     free_bytes: int | None
+    notes: list[str]  # what must be known of the context length
 
 
 @click.command("inspect")
 @click.argument("model", shell_complete=models)
-@click.option("-c", "--ctx-size", "context_length", type=click.IntRange(1, 2**31), metavar="N", help="Context length.")
+@click.option("-c", "--ctx-size", "context_length", type=click.IntRange(0, 2**31), metavar="N", help="Context length.")
 @click.option("--cache-type", type=click.Choice(["f16", "f32"]), default="f16", show_default=True)
 @click.option("--lora", multiple=True, metavar="FILE[:SCALE]", help="Whether this LoRA adapter goes with it.")
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
@@ -170,16 +171,15 @@ def _memory(model: Model, context_length: int | None, cache_type: str) -> Memory
     from tinyllm_engine.errors import EngineError
 
     from tinyllm_chat.chat.memory import free_memory
-    from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, choose_context
+    from tinyllm_chat.chat.opening import cache_bytes_per_token, cached_shapes, choose_context
 
     try:
-        config = model.config
+        own, shapes = model.config.context_length, cached_shapes(model)
     except EngineError:
         return None
-    free = free_memory()
-    length, _ = choose_context(config, ModelOptions(context_length or 0, cache_type), free)
-    per_token = cache_bytes_per_token(config, cache_type)
-    return Memory(length, cache_type, per_token, length * per_token, model.weight_bytes, free)
+    free, per_token = free_memory(), cache_bytes_per_token(shapes, cache_type)
+    length, notes = choose_context(own, context_length or 0, per_token, free)
+    return Memory(length, cache_type, per_token, length * per_token, model.weight_bytes, free, notes)
 
 
 def _types(model: Model) -> dict[str, dict[str, int]]:
@@ -252,6 +252,8 @@ def _print_memory(memory: Memory) -> None:
         ("free now", f"{free:>8}"),
     ):
         click.echo(f"  {label:8}  {amount}")
+    for note in memory.notes:
+        click.echo(f"  {note}")
 
 
 def _shown(value: Any) -> str:

@@ -91,7 +91,9 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
     "-m", "--model", "model", metavar="MODEL", shell_complete=completion.models, help="The same as the first word."
 )
 @files("--lora", "lora", metavar="FILE[:SCALE]", help="LoRA adapter for the model; may be given several times.")
-@setting("-c", "--ctx-size", "context_length", type=int, metavar="N", help="Context length in tokens; 0: automatic.")
+@setting(
+    "-c", "--ctx-size", "context_length", type=int, metavar="N", help="Tokens of context; 0: the model's own length."
+)
 @setting("--context-full", "context_full", type=click.Choice(POLICIES), help="What happens when the context is full.")
 @setting("--keep", "keep", type=int, metavar="N", help="Turns that begin within N tokens are never left out.")
 @setting("-n", "--predict", "--n-predict", "max_tokens", type=int, metavar="N", help="Most tokens of one answer.")
