@@ -323,3 +323,40 @@ async def test_a_model_can_be_changed_later(open_chat):
         await chat.until(lambda: choosing(chat))
         await chat.press("enter")
         await chat.until(lambda: chat.backend.opened[-1] == "/models/first.gguf")
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("/settings", ["Save to config.toml", "Reset", "Turn a number down"]),
+        ("/theme", ["Take and save", "Leave as it was"]),
+        ("/model", ["Close"]),
+    ],
+)
+async def test_help_begins_with_what_the_screen_can_do(open_chat, command, says):
+    async with open_chat(size=(100, 40), models=Models()) as chat:
+        await chat.send(command)
+        below = chat.app.screen
+        await chat.press("f1")
+        assert isinstance(chat.app.screen, HelpScreen)
+        shown = "\n".join(chat.screen)
+        assert shown.index("On this screen") < shown.index("Send the message")
+        assert all(text in shown for text in says)
+        await chat.press("f1")
+        assert chat.app.screen is below
+
+
+# Why an action cannot be asked for in one of the three ways.
+NO_KEY = "what it needs is typed: it is a command"
+NO_COMMAND = "it is about the draft, or moves the view: typing a command would change what it acts on"
+WITHOUT_KEY = {entry.name for entry in ACTIONS if entry.argument}
+WITHOUT_COMMAND = {
+    *("send", "newline", "interrupt", "leave"),
+    *("scroll_up", "scroll_down", "page_up", "page_down", "scroll_top"),
+    *("temperature_up", "temperature_down", "top_p_up", "top_p_down"),  # /temp and /top_p set them
+}
+
+
+def test_every_action_has_a_key_and_a_command_or_a_reason():
+    assert {entry.name for entry in ACTIONS if not entry.keys} <= WITHOUT_KEY | {"undrop", "drop", "summarize"}, NO_KEY
+    assert {entry.name for entry in ACTIONS if not entry.slash} == WITHOUT_COMMAND, NO_COMMAND

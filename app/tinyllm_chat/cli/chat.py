@@ -87,7 +87,7 @@ def run(
                 chat_plainly(session, file_path, loaded.warnings)
             else:
                 _show_screen(session, file_path, places, loaded, library)
-            if hint := resuming(session, positional or model, file_path):
+            if not _is_served() and (hint := resuming(session, positional or model, file_path)):
                 click.echo(hint)
         else:
             assert file_path is not None

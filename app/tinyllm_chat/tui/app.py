@@ -82,7 +82,8 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         self.keymap = keymap or Keymap(ACTIONS)
         for entry in self.keymap.actions:
             for key in entry.keys:
-                self.bind(key, entry.command, description=entry.help, show=False)
+                # Help is there on every screen, whatever covers the chat.
+                self._bindings.bind(key, entry.command, entry.help, show=False, priority=entry.name == "help")
         self._model = model
         self._models = models
         self._chats = chats
@@ -266,9 +267,13 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         self.show_figures(self._speed)
 
     def show_help(self) -> None:
-        from tinyllm_chat.tui.screens import HelpScreen
+        from tinyllm_chat.tui.screens import HelpScreen, help_of
 
-        self.push_screen(HelpScreen(self.keymap.actions))
+        if isinstance(self.screen, HelpScreen):
+            self.screen.dismiss(None)
+        else:
+            here = help_of(self.screen) if self.screen.is_modal else ()
+            self.push_screen(HelpScreen(self.keymap.actions, here))
 
     def show_settings(self, first: str = "") -> None:
         from tinyllm_chat.tui.settings_screen import SettingsScreen

@@ -159,6 +159,10 @@ class Hints(Widget):
         super().__init__()
         self._hints = tuple(hints)
 
+    @property
+    def hints(self) -> tuple[Hint, ...]:
+        return self._hints
+
     def show(self, hints: Sequence[Hint]) -> None:
         if tuple(hints) != self._hints:
             self._hints = tuple(hints)
