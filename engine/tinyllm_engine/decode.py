@@ -9,13 +9,15 @@ are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tinyllm_engine.choices import Choice
 from tinyllm_engine.jit import kernel, native, record
 from tinyllm_engine.kernels.sample import PLACES, NativeSampler, scan
+from tinyllm_engine.kernels.top_tokens import TOKEN, find_top_tokens
 from tinyllm_engine.recorder import State
 from tinyllm_engine.simd import (
     atomic_load,
@@ -50,6 +52,8 @@ _WORDS = (
     "spare",  # the state to write after that
     "scanning",  # int64 [1, 3], a program of its own: `scan`
     "sample",  # the kernel that draws a token after `scan`
+    "look",  # the kernel that looks at the logits a token was drawn from; 0: none does...
+    "look_arguments",  # ...and its arguments, TOP, with room for `most` rows
     "arguments",  # SAMPLE for both, with random numbers and room behind the recent tokens for `most` draws
     "shared_version",  # int64: counts the changes of the sampling parameters
     "version",  # of those that the arguments have, a number
@@ -67,10 +71,21 @@ _PLACES = {name: place for place, name in enumerate(_WORDS)}
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Tokens drawn in a row, with the natural logs of their probabilities; fewer than asked for when cancelled."""
+    """Tokens drawn in a row, with the natural logs of their probabilities; fewer than asked for when cancelled.
+
+    choices: what else could have been drawn for each, if the sampler looks at that
+    """
 
     ids: list[int]
     logprobs: list[float]
+    choices: list[Choice] = field(default_factory=list)
+
+
+def draw_one(sampler: NativeSampler, logits: NDArray[np.float32], tokens: Sequence[int]) -> Drawn:
+    """One token after `tokens`, drawn from logits, float32 [vocabulary]."""
+    id, logprob = sampler.sample(logits, tokens)
+    top = sampler.top_tokens
+    return Drawn([id], [logprob], [] if top is None else [top.look(logits, id)])
 
 
 @kernel(DECODE)
@@ -104,6 +119,9 @@ def decode_tokens(thread, threads, pointer):
         if choice < 0:
             d.end = REFUSED
             return
+        if d.look != 0:
+            store_i64(d.look_arguments + TOKEN, choice)
+            call_kernel(d.look, 0, 1, d.look_arguments)
         set_i32(d.ids, d.drawn, np.int32(choice))
         set_f64(d.logprobs, d.drawn, item_f64(a + _LOGPROB, 0))
         d.drawn += 1
@@ -175,10 +193,13 @@ class Decoder:
         most = min(most, MANY)
         sample, arguments = sampler.prepare(logits, tokens, most)
         self._scanning[0, 1] = arguments
+        top = sampler.top_tokens
         self._set(
             spare=spare,
             sample=sample.address,
             arguments=arguments,
+            look=0 if top is None else find_top_tokens.address,
+            look_arguments=0 if top is None else top.prepare(logits, most),
             shared_version=sampler.shared.address,
             version=sampler.version,
             eog=eog.ctypes.data,
@@ -187,4 +208,5 @@ class Decoder:
         decode_tokens(0, 1, self._address)
         count, end = int(self._words[_PLACES["drawn"]]), int(self._words[_PLACES["end"]])
         sampler.drawn += count
-        return Drawn(self._ids[:count].tolist(), self._logprobs[:count].tolist()), end
+        ids = self._ids[:count].tolist()
+        return Drawn(ids, self._logprobs[:count].tolist(), [] if top is None else top.take(ids)), end

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tinyllm_engine.cancel import Cancel
-from tinyllm_engine.decode import MANY, Drawn
+from tinyllm_engine.choices import MOST, Choice
+from tinyllm_engine.decode import MANY, Drawn, draw_one
 from tinyllm_engine.errors import (
     CancelledError,
     ContextFullError,
@@ -23,12 +25,14 @@ from tinyllm_engine.errors import (
 )
 from tinyllm_engine.grammar import Grammar
 from tinyllm_engine.kernels.sample import NativeSampler
+from tinyllm_engine.kernels.top_tokens import TopTokens
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
 
 # Prompt tokens between two progress events: few at first, since on a slow machine many would look like a standstill;
 # more where that is quick, since a long batch unpacks each weight for more tokens.
 PREFILL_PIECES = (128, 512)
 QUICK = 0.2  # seconds for a piece
+LONGEST_CHARACTER = 4  # bytes, and so tokens at most, of a character
 
 Reason = Literal["eog", "stop", "length", "context_full", "cancelled"]
 
@@ -58,6 +62,7 @@ class Token:
     id: int
     text: str  # what can be shown now; empty while a character or a possible stop string is incomplete
     logprob: float  # natural log of its probability before penalties, crops and temperature
+    choice: Choice | None = None  # what else could have come, where `top_logprobs` asks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +124,7 @@ def generate(
     show: Collection[int] = (),
     grammar: Grammar | str | None = None,
     make_room: Callable[[], bool] | None = None,
+    top_logprobs: int = 0,
 ) -> Iterator[Event]:
     """Continues a prompt. Yields PrefillProgress*, Token*, and exactly one Finished at the end.
 
@@ -138,6 +144,9 @@ def generate(
     `make_room`: called where the next token does not fit; if it has removed tokens from the sequence and returns True,
     the answer goes on.
 
+    `top_logprobs`: each token tells so many of the likeliest, with their probabilities in the model's own distribution,
+    before penalties, crops and temperature. The tokens drawn are the same; 0, the default, costs nothing.
+
     The last token of an answer is drawn but not evaluated. A model without a usable tokenizer gives tokens without
     text, and never `eog`. Raises EngineError (SamplingError for a parameter) at once for bad arguments,
     NonFiniteLogitsError on the way.
@@ -148,7 +157,9 @@ def generate(
         raise SamplingError(f"max_tokens: expected 0 or more, found {max_tokens}")
     if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
         raise SamplingError(f"stop: expected a list of texts, none empty, found {stop!r}")
-    tokenizer = _tokenizer(sequence)
+    if not 0 <= top_logprobs <= MOST:
+        raise SamplingError(f"top_logprobs: expected 0 to {MOST}, found {top_logprobs}")
+    tokenizer = tokenizer_of(sequence)
     if stop and tokenizer is None:
         raise SamplingError("stop: the model has no usable tokenizer, so its tokens have no text")
     if isinstance(grammar, str):
@@ -156,8 +167,10 @@ def generate(
             raise SamplingError("grammar: the model has no usable tokenizer, so its tokens have no text")
         grammar = Grammar(grammar, tokenizer)
     constraint = grammar.constraint() if grammar is not None else None
-    sampler = NativeSampler(params, tokenizer, suppressed_tokens(sequence.runner.model), constraint)
+    top = TopTokens(top_logprobs, tokenizer) if top_logprobs else None
+    sampler = NativeSampler(params, tokenizer, suppressed_tokens(sequence.runner.model), constraint, top)
     text = _Text(tokenizer, stop, show)
+    text.follow(ids)
     return _Generation(sequence, list(ids), sampler, text, cancel or Cancel(), max_tokens, make_room).events()
 
 
@@ -238,19 +251,18 @@ class _Generation:
             return "length"
         self._stop_if_cancelled()
         started = time.perf_counter()
-        id, logprob = self.sampler.sample(logits, self.tokens)
-        drawn = Drawn([id], [logprob])
+        drawn = draw_one(self.sampler, logits, self.tokens)
         eog = self.text.eog_mask(logits.size)
         while True:
             seconds = time.perf_counter() - started
-            for id, logprob in zip(drawn.ids, drawn.logprobs, strict=True):
+            for id, logprob, choice in zip(drawn.ids, drawn.logprobs, drawn.choices or repeat(None), strict=False):
                 if eog[id]:
                     return "eog"
                 self.generated += 1
                 self.tokens.append(id)
                 text = self.text.feed(id)
                 self._add_time(seconds / len(drawn.ids))
-                yield Token(id, text, logprob)
+                yield Token(id, text, logprob, choice)
                 if self.text.stopped:
                     return "stop"
                 if self.sampler.constraint is not None and self.sampler.constraint.is_over:
@@ -278,8 +290,7 @@ class _Generation:
             return self.sequence.decode(self.tokens[-1], self.sampler, self.tokens, eog, left, self.cancel)
         logits = self.sequence.forward(self.tokens[-1:], cancel=self.cancel)
         self._stop_if_cancelled()
-        id, logprob = self.sampler.sample(logits, self.tokens)
-        return Drawn([id], [logprob])
+        return draw_one(self.sampler, logits, self.tokens)
 
     def _stop_if_cancelled(self) -> None:
         if self.cancel.is_set():
@@ -330,6 +341,12 @@ class _Text:
         mask[[id for id in self._eog_ids if id < vocab_size]] = True
         return mask
 
+    def follow(self, prompt: Sequence[int]) -> None:
+        """A character that the prompt leaves incomplete is completed by the first tokens."""
+        if self._stream is not None:
+            for id in prompt[-LONGEST_CHARACTER:]:
+                self._stream.feed(id)
+
     def feed(self, id: int) -> str:
         """What can be shown after this token; sets `stopped` where it completes a stop string."""
         if self._stream is None:
@@ -359,7 +376,8 @@ class _Text:
         return 0
 
 
-def _tokenizer(sequence: _Sequence) -> Any:
+def tokenizer_of(sequence: _Sequence) -> Any:
+    """The tokenizer of its model; None if that has none that can be used."""
     try:
         return sequence.runner.model.tokenizer
     except (UnsupportedModelError, TokenizerError, ModelError):

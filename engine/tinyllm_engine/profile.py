@@ -16,6 +16,7 @@ from tinyllm_engine.program import Op, Program
 from tinyllm_engine.tensor import TensorView
 
 BARRIER = "barrier wait"
+SAMPLING = "sampling"  # drawing tokens, and what a native call costs as such
 NAMES = {
     "embed": "embedding",
     "outputs": "embedding",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Ids
+from dataclasses import replace
 
 import numpy as np
 
 from tinyllm_engine import team as team_module
 from tinyllm_engine.cancel import Cancel
-from tinyllm_engine.decode import CHANGED, REFUSED, UNDRAWN, Decoder, Drawn, decode_tokens
+from tinyllm_engine.decode import CHANGED, REFUSED, UNDRAWN, Decoder, Drawn, decode_tokens, draw_one
 from tinyllm_engine.errors import CancelledError, ContextFullError, EngineError, TokenizerError, UnsupportedModelError
 from tinyllm_engine.forward import forward
 from tinyllm_engine.fusion import batch_rules, one_row_rules
@@ -19,6 +20,7 @@ from tinyllm_engine.kernels.sample import NativeSampler, sample_few, scan
 from tinyllm_engine.kv_cache import KVCache, PageTable
 from tinyllm_engine.model import Model, Progress
 from tinyllm_engine.preparation import prepare
+from tinyllm_engine.profile import SAMPLING, Profile, profile_of
 from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
 from tinyllm_engine.recurrent_state import RecurrentState
@@ -84,6 +86,16 @@ class Runner:
         programs = (self._decode, self._prefill) if on else ()
         self._clocks = {program: np.zeros((len(program.ops), 2), np.int64) for program in programs}
         return measured
+
+    def written_profile(self, tokens: int, seconds: float) -> Profile:
+        """Where the time of writing `tokens` one by one in so many seconds went, since the clocks were started.
+
+        Shares only: what was read for each token is not counted.
+        """
+        clocks = self._clocks.get(self._decode)
+        measured = [] if clocks is None else [(self._decode, clocks)]
+        found = profile_of(measured, [()] * len(measured), self.state.outputs_address, seconds, SAMPLING)
+        return replace(found, tokens=tokens)
 
     def _record(self, rows: int, outputs: int, fuse: bool):
         cancel = self.team.address(CANCEL)
@@ -263,8 +275,8 @@ class Sequence:
         if end == REFUSED:
             sampler.refuse(logits)
         if end == CHANGED:
-            id, logprob = sampler.sample(logits, [*tokens, *drawn.ids])
-            return Drawn([*drawn.ids, id], [*drawn.logprobs, logprob])
+            new = draw_one(sampler, logits, [*tokens, *drawn.ids])
+            return Drawn(drawn.ids + new.ids, drawn.logprobs + new.logprobs, drawn.choices + new.choices)
         return drawn
 
     def _reserve(self, count: int) -> None:

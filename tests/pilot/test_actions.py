@@ -137,7 +137,7 @@ def test_no_key_and_no_command_means_two_things():
 
 def test_handlers_are_methods_with_an_entry():
     assert [entry.name for entry in ACTIONS] == [
-        name for name, member in vars(Actions).items() if hasattr(member, "action")
+        name for part in reversed(Actions.__mro__) for name, member in vars(part).items() if hasattr(member, "action")
     ]
     assert all(entry.help and entry.help[0].isupper() and not entry.help.endswith(".") for entry in ACTIONS)
     assert all(entry.keys or entry.slash for entry in ACTIONS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tinyllm_chat.chat.scripted import Thought
 
 LONG = "".join(f"word{number} " for number in range(60))
 
@@ -238,3 +239,12 @@ async def test_the_system_prompt_is_shown_and_sent(open_chat):
         await chat.sees("System prompt\nBe brief.")
         await chat.ask("Hello")
         assert [message.role for message in chat.backend.requests[0].messages] == ["system", "user"]
+
+
+async def test_an_answer_that_is_faster_than_the_screen_is_shown_once(open_chat):
+    async with open_chat([Thought("So."), "Hello", " there."]) as chat:
+        chat.backend.automatic = True
+        await chat.send("Hi")
+        await chat.sees("Hello there.")
+        await chat.press("ctrl+o")
+        assert (chat.text.count("Hello there."), chat.text.count("So.")) == (1, 1)

@@ -137,3 +137,26 @@ def test_suggestions(snap_compare):
         await chat.until(lambda: "/temp" in "\n".join(chat.screen))
 
     assert snap_compare(an_app(), terminal_size=(80, 24), run_before=run)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (130, 36)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_the_token_inspector(snap_compare, size):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        await chat.ask("What is gravity?")
+        await chat.press("alt+i", "tab", "down")
+        await chat.until(lambda: "torn between" in "\n".join(chat.screen))
+
+    assert snap_compare(an_app(), terminal_size=size, run_before=run)
+
+
+def test_tokens_in_colours(snap_compare):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        await chat.ask("What is gravity?")
+        await chat.press("alt+h")
+        await chat.sees("**fundamental concept**")
+
+    assert snap_compare(an_app(theme="tinyllm-light"), terminal_size=(100, 30), run_before=run)

@@ -12,6 +12,7 @@ from typing import Any
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.opening import cache_bytes_per_token, cached_shapes
 from tinyllm_engine.chat_template import TemplateChoice
+from tinyllm_engine.choices import Alternative, Choice
 from tinyllm_engine.errors import EngineError, SavedStateError, TemplateError, UnsupportedModelError
 from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token, common_prefix
 from tinyllm_engine.kv_cache import LayerShape
@@ -190,6 +191,7 @@ class Toy:
             Cancel=Cancel,
             Grammar=lambda text, tokenizer: f"grammar {text}",
             generate=self.generate,
+            look_back=self.look_back,
             PrefillProgress=PrefillProgress,
             Token=Token,
             Finished=Finished,
@@ -227,6 +229,21 @@ class Toy:
         self.runners.append(runner)
         return runner
 
+    def look_back(self, sequence: ToySequence, ids: list[int], start: int, top_logprobs: int, cancel: Cancel) -> Any:
+        self.prompts.append(list(ids))
+        sequence.tokens[:] = ids[:-1]
+        for id in ids[start:]:
+            if self.error is not None:
+                raise self.error
+            yield Token(id, "", -1.0, self.choice(sequence, id))
+
+    def choice(self, sequence: ToySequence, id: int) -> Choice:
+        """The token or, half as likely, its successor."""
+        texts = [
+            sequence.runner.model.tokenizer.piece(other).decode("utf-8", "surrogateescape") for other in (id, id + 1)
+        ]
+        return Choice(texts[0], 1, 0.5, (Alternative(id, texts[0], -1.0), Alternative(id + 1, texts[1], -1.7)))
+
     def generate(
         self,
         sequence: ToySequence,
@@ -238,6 +255,7 @@ class Toy:
         show: Collection[int] = (),
         grammar: Any = None,
         make_room: Callable[[], bool] | None = None,
+        top_logprobs: int = 0,
     ) -> Iterator[Any]:
         if isinstance(params, SamplingParams):  # the warm-up
             sequence.tokens[:] = ids
@@ -280,7 +298,7 @@ class Toy:
                 text, stream = stream.decode(), b""
             except UnicodeDecodeError:
                 text = ""
-            yield Token(id, text, -1.0)
+            yield Token(id, text, -1.0, self.choice(sequence, id) if top_logprobs else None)
             self.after_token(generated)
         stats = Stats(len(ids), prefix, generated, 0.5, 0.25, 0.125, params.params.seed or 0)
         yield Finished(reason, stats, stream.decode("utf-8", "replace"))  # type: ignore[arg-type]

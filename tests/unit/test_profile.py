@@ -5,10 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support import tiny_model
+from support.golden import GOLDEN
 from tinyllm_engine.expert_ops import Meeting
 from tinyllm_engine.measure import profiles
 from tinyllm_engine.model import Model
-from tinyllm_engine.profile import Pass, name_of, profile_of, work_of
+from tinyllm_engine.profile import SAMPLING, Pass, name_of, profile_of, work_of
 from tinyllm_engine.program import Op, Program
 from tinyllm_engine.quants import QUANT_TYPES
 from tinyllm_engine.runner import Runner
@@ -131,3 +132,23 @@ def test_products_of_a_real_program_are_all_of_its_matrices(runner):
     matrices = [tensor for tensor in model.tensors.values() if len(tensor.dims) > 1]
     assert sum(nbytes for nbytes, _ in work) == sum(tensor.nbytes for tensor in matrices)
     assert sum(operations for _, operations in work) == sum(2 * np.prod(tensor.dims) for tensor in matrices)
+
+
+def test_what_is_written_can_be_profiled_while_it_goes_on():
+    runner = Runner(Model.open(GOLDEN / "quants" / "llama-Q4_0.gguf"), context_length=64, threads=1)
+    try:
+        assert [cost.name for cost in runner.written_profile(3, 0.5).costs] == [SAMPLING]  # no clocks
+        runner.profile(True)
+        for id in (1, 2, 3):
+            runner.forward([id])
+        found = runner.written_profile(3, 10.0)
+        assert (found.tokens, found.seconds) == (3, pytest.approx(10.0))
+        assert found.costs[0].name == SAMPLING
+        assert {"matmul Q4_0", "attention"} <= {cost.name for cost in found.costs}
+        assert sum(cost.percent for cost in found.costs) == pytest.approx(100)
+        before = next(cost.seconds for cost in found.costs if cost.name == "attention")
+        runner.forward([4])
+        after = next(cost.seconds for cost in runner.written_profile(4, 10.0).costs if cost.name == "attention")
+        assert after > before
+    finally:
+        runner.close()

@@ -18,8 +18,9 @@ from tinyllm_chat.chat.events import (
     PathChanged,
     TextDelta,
 )
+from tinyllm_chat.chat.sampled import SamplingValue
 from tinyllm_chat.chat.scripted import SEED, ScriptedBackend, Thought
-from tinyllm_chat.chat.session import SamplingValue, Session
+from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import BUILT_IN, CONFIG, MODEL, SESSION, Settings
 from tinyllm_chat.chat.transcript import TranscriptStore
 
@@ -339,6 +340,7 @@ def test_a_chat_that_is_open_elsewhere_is_read_only_and_writing_goes_into_a_copy
     owner.say("a")
     assert owner.session.transcript_path is not None
     chat_id = owner.session.transcript_path.stem
+    owner.session._record(lambda transcript: transcript.sync())  # its own thread writes
     before = owner.session.transcript_path.read_bytes()
     other = Chat(store, "B.")
     other.session.open_chat(chat_id)

@@ -21,6 +21,7 @@ from tinyllm_chat.chat.settings import (
     ENVIRONMENT,
     MODEL,
     ORIGINS,
+    PRESET,
     SAMPLING_NAMES,
     SCHEMA,
     SESSION,
@@ -89,7 +90,7 @@ def test_the_stronger_origin_wins(paths: Paths) -> None:
 
 
 def test_origins_are_ordered_as_documented() -> None:
-    assert ORIGINS == (SESSION, COMMAND_LINE, ENVIRONMENT, CONFIG, MODEL, BUILT_IN)
+    assert ORIGINS == (SESSION, PRESET, COMMAND_LINE, ENVIRONMENT, CONFIG, MODEL, BUILT_IN)
 
 
 def test_the_first_run_writes_a_private_commented_file_that_sets_nothing(paths: Paths) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.choices import SHOWN, Alternative, TokenChoice
 from tinyllm_chat.chat.context_policy import oldest_turns
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.events import (
@@ -28,6 +29,7 @@ from tinyllm_chat.chat.events import (
 )
 from tinyllm_chat.chat.kept_cache import KeptCaches
 from tinyllm_chat.chat.opening import OpenModel
+from tinyllm_chat.chat.profiling import Clocks, Profiling
 from tinyllm_chat.chat.prompt import Prompt, PromptBuilder, Segment
 
 DELTA_SECONDS = 1 / 60  # tokens that come faster share an event
@@ -50,6 +52,7 @@ class Answer:
         shift: int | None = None,
         free: bool = False,
         cache_file: Path | None = None,
+        inspect: bool = False,
     ) -> None:
         self.message_id = message_id
         self._messages = messages
@@ -61,6 +64,7 @@ class Answer:
         self._shift = shift
         self._free = free
         self._cache_file = cache_file
+        self._inspect = inspect
         self._lock = threading.Lock()
         self._cancelled = False
         self._cancel: Any = None  # the engine's, while it runs
@@ -88,6 +92,7 @@ class Answer:
         prompts: PromptBuilder,
         kept: KeptCaches,
         emit: Callable[[Event], None],
+        profiling: Profiling,
     ) -> None:
         """Generates and reports everything up to AnswerFinished. Raises EngineError."""
         started = time.perf_counter()
@@ -110,10 +115,11 @@ class Answer:
         if self._cache_file is not None:
             kept.answered(self._cache_file, sequence)
         reused = sequence.kept_by_truncating(_common_prefix(sequence.tokens, prompt.ids))
-        writer = _Writer(self, engine, opened, prompt, reused, started, emit)
+        clocks = Clocks(profiling, opened.runner, self.message_id, emit)
+        writer = _Writer(self, engine, opened, prompt, reused, started, emit, clocks)
         emit(AnswerStarted(self.message_id, len(prompt.ids), reused, self.seed))
         writer.cache_state()
-        for event in engine.generate(
+        events = engine.generate(
             sequence,
             prompt.ids,
             self._shared,
@@ -123,13 +129,18 @@ class Answer:
             show=prompts.shown_ids,
             grammar=None if self._free else opened.grammar,
             make_room=None if self._shift is None else partial(writer.make_room, self._shift),
-        ):
-            if isinstance(event, engine.Token):
-                writer.token(event.id, event.text)
-            elif isinstance(event, engine.PrefillProgress):
-                writer.reading(event.done, event.total)
-            elif isinstance(event, engine.Finished):
-                writer.finished(event.reason, event.text, event.stats)
+            top_logprobs=SHOWN if self._inspect else 0,
+        )
+        try:
+            for event in events:
+                if isinstance(event, engine.Token):
+                    writer.token(event.id, event.text, seen(event) if self._inspect else None)
+                elif isinstance(event, engine.PrefillProgress):
+                    writer.reading(event.done, event.total)
+                elif isinstance(event, engine.Finished):
+                    writer.finished(event.reason, event.text, event.stats)
+        finally:
+            clocks.end(time.perf_counter())
 
     def sampling_change(self, seen: int) -> tuple[int, dict[str, Any] | None]:
         """The version of the sampling values that the next token sees, and the values if it is not `seen`."""
@@ -138,6 +149,13 @@ class Answer:
             return seen, None
         with self._lock:
             return version, dict(self._sampling)
+
+
+def seen(token: Any) -> TokenChoice:
+    """What the engine says a token was chosen from."""
+    choice = token.choice
+    others = tuple(Alternative(other.id, other.text, other.logprob, other.kind) for other in choice.alternatives)
+    return TokenChoice(choice.text, token.logprob, choice.rank, choice.entropy, others)
 
 
 class _Writer:
@@ -152,7 +170,9 @@ class _Writer:
         reused: int,
         started: float,
         emit: Callable[[Event], None],
+        clocks: Clocks,
     ) -> None:
+        self._clocks = clocks
         self._answer = answer
         self._engine = engine
         self._opened = opened
@@ -168,6 +188,7 @@ class _Writer:
         self._rate = _Rate()
         self._text = ""
         self._ids: list[int] = []
+        self._choices: list[TokenChoice] = []  # of all ids, or none
         self._reasoning = False  # text and ids are
         self._since = 0.0  # the tokens of the last event
         self._version, self._sampling = answer.sampling_change(-1)
@@ -181,13 +202,16 @@ class _Writer:
         self._emit(ReadingPrompt(self._answer.message_id, done, total, max(0.0, speed)))
         self.cache_state()
 
-    def token(self, id: int, text: str) -> None:
+    def token(self, id: int, text: str, choice: TokenChoice | None) -> None:
         now = time.perf_counter()
         if self._first_token is None:
             self._first_token = self._since = now
         self._generated += 1
         self._rate.add(now)
+        self._clocks.token(now)
         self._split(id, text, now)
+        if choice is not None:
+            self._choices.append(choice)
         if now - self._last_delta >= DELTA_SECONDS:
             self._flush(now)
         if now - self._last_state >= STATE_SECONDS:
@@ -205,6 +229,7 @@ class _Writer:
         if self._prompt.splitter is not None:
             self._add_parts(self._prompt.splitter.finish(), now)
         self._flush(now)
+        self._clocks.end(now)
         self.cache_state()
         first = self._first_token
         figures = AnswerStats(
@@ -299,9 +324,10 @@ class _Writer:
                     self._sampling,
                     self._reasoning,
                     seconds,
+                    tuple(self._choices),
                 )
             )
-            self._text, self._ids, self._sampling = "", [], None
+            self._text, self._ids, self._choices, self._sampling = "", [], [], None
             self._last_delta = now
         self._since = now
 

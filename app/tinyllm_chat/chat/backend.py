@@ -45,6 +45,7 @@ class Backend(Protocol):
         shift: int | None = None,
         free: bool = False,
         cache_file: Path | None = None,
+        inspect: bool = False,
     ) -> None:
         """Starts an answer.
 
@@ -52,7 +53,14 @@ class Backend(Protocol):
         None: as its template has it. `shift`: where the context becomes full, its oldest turns make room, but not those
         that begin within so many tokens; None: the answer ends there. `free`: a grammar does not hold for it.
         `cache_file`: where the cache of this chat may be kept, see `leave`.
+        `inspect`: the events tell what each token was chosen from.
         """
+
+    def look_back(self, messages: Sequence[PromptMessage], *, think: bool | None = None) -> None:
+        """Finds out what the tokens of messages[-1], an answer, were chosen from: TokensSeen, else a Notice."""
+
+    def set_profiling(self, on: bool) -> None:
+        """Shall the clocks run while answers are written, and OpProfile be told? At once."""
 
     def set_sampling(self, **values: Any) -> None:
         """Changes sampling from the next token on."""

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.choices import END, TokenChoice, joined, overlap
 from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.events import AnswerStats
 
@@ -43,6 +44,14 @@ class Attachment:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Where an answer left another one: its tokens up to `token` are that one's, the token there was picked by hand."""
+
+    message_id: str
+    token: int
+
+
 @dataclass(slots=True)
 class Message:
     """One message. Answers grow while they are written; everything else stays as it was made."""
@@ -59,6 +68,8 @@ class Message:
     state: MessageState = MessageState.COMPLETE
     stats: AnswerStats | None = None
     sampling_spans: list[SamplingSpan] = field(default_factory=list)
+    choices: dict[int, TokenChoice] = field(default_factory=dict)  # by index into `ids`, of tokens that were looked at
+    branch: Branch | None = None  # of an answer that began as another one
     reason: str | None = None  # why an answer ended: eog, stop, length, context_full, cancelled; edited: by the user
     error: str | None = None  # one line, for a failed answer
     model: str | None = None  # name of the model that wrote an answer
@@ -78,10 +89,12 @@ class Message:
         *,
         reasoning: bool = False,
         seconds: float = 0.0,
+        choices: Sequence[TokenChoice | None] = (),
     ) -> None:
         """Appends a piece of an answer, or of the reasoning before it, which took so long; `sampling` holds from the
-        first of `ids` on.
+        first of `ids` on, `choices` are those of `ids`.
         """
+        self.see(len(self.ids), choices)
         if sampling is not None:
             self.sampling_spans.append(SamplingSpan(len(self.ids), sampling))
         self.ids.extend(ids)
@@ -91,6 +104,42 @@ class Message:
             self.thought_seconds += seconds
         else:
             self.content += text
+
+    def see(self, start: int, choices: Sequence[TokenChoice | None]) -> None:
+        """Takes in what the tokens from number `start` on were chosen from."""
+        self.choices.update((at, choice) for at, choice in enumerate(choices, start) if choice is not None)
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether all its tokens were looked at."""
+        return 0 < len(self.ids) == len(self.choices)
+
+    def has_seen(self, token: int) -> bool:
+        """Whether all its tokens up to number `token` were looked at."""
+        return all(at in self.choices for at in range(token + 1))
+
+    def begin_as(self, other: Message, token: int, place: int) -> None:
+        """Makes this, an empty answer, begin as `other` does, up to `token`, of whose alternatives it has the one
+        number `place`. They must have been looked at.
+        """
+        choices = [other.choices[at] for at in range(token)]
+        picked = other.choices[token].instead(place)
+        end = min(token, other.thought_tokens)
+        thinking = token < other.thought_tokens
+        self.branch = Branch(other.id, token)
+        for part, said, reasoning in (
+            (slice(0, end), other.reasoning, True),
+            (slice(end, token), other.content, False),
+        ):
+            text = said if reasoning and not thinking else overlap(joined(choices[part]), said)
+            seconds = other.thought_seconds if reasoning and not thinking else 0.0
+            self.extend(text, other.ids[part], reasoning=reasoning, seconds=seconds, choices=choices[part])
+        alternative = other.choices[token].alternatives[place]
+        if alternative.kind != END:
+            before = choices[0 if thinking else end :]
+            text = joined([*before, picked])[len(joined(before)) :] if not alternative.kind else ""
+            self.extend(text, [alternative.id], reasoning=thinking, choices=[picked])
+        self.sampling_spans = [span for span in other.sampling_spans if span.start <= token]
 
     def resume(self, fingerprint: str | None) -> None:
         """Marks an answer as being written on. Ids of two models do not mix: under another one they are void."""

@@ -21,6 +21,7 @@ class EngineApi:
     Cancel: Any
     Grammar: Any
     generate: Callable[..., Any]
+    look_back: Callable[..., Any]
     PrefillProgress: type[Any]
     Token: type[Any]
     Finished: type[Any]
@@ -29,7 +30,7 @@ class EngineApi:
 
 def load_engine() -> EngineApi:
     import tinyllm_engine as engine
-    from tinyllm_engine import branches, errors, generation, saved_state
+    from tinyllm_engine import branches, errors, generation, hindsight, saved_state
 
     return EngineApi(
         Model=engine.Model,
@@ -42,6 +43,7 @@ def load_engine() -> EngineApi:
         Cancel=engine.Cancel,
         Grammar=engine.Grammar,
         generate=engine.generate,
+        look_back=hindsight.look_back,
         PrefillProgress=generation.PrefillProgress,
         Token=generation.Token,
         Finished=generation.Finished,

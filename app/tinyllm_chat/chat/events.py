@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tinyllm_chat.chat.choices import TokenChoice
+
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
@@ -100,6 +102,26 @@ class TextDelta:
     sampling: dict[str, Any] | None = None  # set where the sampling in force changed: holds from these ids on
     reasoning: bool = False  # the text is what the model thinks before it answers
     seconds: float = 0.0  # that these tokens of reasoning took
+    choices: tuple[TokenChoice | None, ...] = ()  # for each of `ids`, or none at all
+
+
+@dataclass(frozen=True, slots=True)
+class TokensSeen:
+    """What the tokens of a finished answer were chosen from, found out afterwards; `start`: the first one's place."""
+
+    message_id: str
+    start: int
+    choices: tuple[TokenChoice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OpProfile:
+    """Where the time of writing went: shares of the kinds of operations, the highest first, together 1."""
+
+    message_id: str
+    tokens: int  # written since the clocks were started
+    seconds: float
+    shares: tuple[tuple[str, float], ...]  # kind in plain words, share
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +215,8 @@ Event = (
     | AnswerStarted
     | ReadingPrompt
     | TextDelta
+    | TokensSeen
+    | OpProfile
     | AnswerFinished
     | AnswerFailed
     | PathChanged

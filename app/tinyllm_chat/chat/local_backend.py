@@ -18,9 +18,11 @@ from tinyllm_chat.chat.backend import PromptMessage
 from tinyllm_chat.chat.draft import DraftCounter
 from tinyllm_chat.chat.engine_api import EngineApi, load_engine
 from tinyllm_chat.chat.events import AnswerFailed, Event, ModelFailed, ModelLoading, ModelReady, Notice
+from tinyllm_chat.chat.hindsight import Look
 from tinyllm_chat.chat.kept_cache import KeptCaches
 from tinyllm_chat.chat.memory import free_memory
 from tinyllm_chat.chat.opening import ModelOptions, OpenModel, open_model
+from tinyllm_chat.chat.profiling import Profiling
 from tinyllm_chat.chat.prompt import PromptBuilder
 
 KEEP_SECONDS = 60.0  # that the end of the program waits for a cache being written
@@ -64,9 +66,11 @@ class LocalBackend:
         self._free = free
         # Reports about a model carry the order that they answer: those of an earlier order are out of date.
         self._events: deque[tuple[_Open | None, Event]] = deque()
-        self._orders: queue.SimpleQueue[_Open | Answer | _Leave | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Open | Answer | _Leave | Look | None] = queue.SimpleQueue()
         self._wanted: _Open | None = None  # the latest order to open
         self._answer: Answer | None = None  # the latest answer asked for
+        self._look: Look | None = None  # the latest one
+        self._profiling = Profiling()
         self._drafts: DraftCounter | None = None
         self._closing = False
         self._thread: threading.Thread | None = None
@@ -96,7 +100,9 @@ class LocalBackend:
         shift: int | None = None,
         free: bool = False,
         cache_file: Path | None = None,
+        inspect: bool = False,
     ) -> None:
+        self._end_look()
         self._answer = Answer(
             message_id,
             tuple(messages),
@@ -108,16 +114,30 @@ class LocalBackend:
             shift,
             free,
             cache_file,
+            inspect,
         )
         self._order(self._answer)
+
+    def look_back(self, messages: Sequence[PromptMessage], *, think: bool | None = None) -> None:
+        self._end_look()
+        self._look = Look(tuple(messages), think)
+        self._order(self._look)
+
+    def set_profiling(self, on: bool) -> None:
+        self._profiling.on = on
 
     def set_sampling(self, **values: Any) -> None:
         if self._answer is not None:
             self._answer.set_sampling(values)
 
     def cancel(self) -> None:
+        self._end_look()
         if self._answer is not None:
             self._answer.cancel()
+
+    def _end_look(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
 
     def drain(self) -> list[Event]:
         events: list[Event] = []
@@ -155,7 +175,7 @@ class LocalBackend:
             if self._keeping:
                 self._thread.join(KEEP_SECONDS)
 
-    def _order(self, order: _Open | Answer) -> None:
+    def _order(self, order: _Open | Answer | Look) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
             self._thread.start()
@@ -172,6 +192,8 @@ class LocalBackend:
                 continue
             elif isinstance(order, _Open):
                 self._open(order)
+            elif isinstance(order, Look):
+                self._look_back(order)
             else:
                 self._run(order)
         self._release()
@@ -217,7 +239,7 @@ class LocalBackend:
             self._emit(AnswerFailed(answer.message_id, "no model is open"))
             return
         try:
-            answer.run(self._engine, self._opened, self._prompts, self._kept, self._emit)
+            answer.run(self._engine, self._opened, self._prompts, self._kept, self._emit, self._profiling)
         except Exception as error:
             self._emit(AnswerFailed(answer.message_id, self._describe(error, self._opened.info.path)))
 
@@ -232,6 +254,14 @@ class LocalBackend:
         self._keeping = False
         if said is not None:
             self._emit(Notice(said, "information"))
+
+    def _look_back(self, look: Look) -> None:
+        if self._engine is None or self._opened is None or self._prompts is None:
+            return
+        try:
+            look.run(self._engine, self._opened, self._prompts, self._emit)
+        except Exception as error:
+            self._emit(Notice(self._describe(error, self._opened.info.path)))
 
     def _emit(self, event: Event) -> None:
         self._events.append((None, event))

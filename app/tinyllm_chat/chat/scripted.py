@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.choices import END, Alternative, TokenChoice
 from tinyllm_chat.chat.context_policy import oldest_turns
 from tinyllm_chat.chat.events import (
     AnswerFailed,
@@ -23,12 +25,15 @@ from tinyllm_chat.chat.events import (
     ModelLoading,
     ModelReady,
     Notice,
+    OpProfile,
     ReadingPrompt,
     TextDelta,
+    TokensSeen,
 )
 
 TOKENS_PER_SECOND = 100.0  # what the script claims to reach
 SEED = 7319
+SHARES = (("matmul Q4_1", 0.61), ("attention", 0.17), ("matmul Q6_K", 0.1), ("barrier wait", 0.06), ("sampling", 0.06))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,7 @@ class Request:
     shift: int | None = None
     free: bool = False
     cache_file: Path | None = None
+    inspect: bool = False
 
 
 class Thought(str):
@@ -93,6 +99,7 @@ class ScriptedBackend:
         self.opened: list[str] = []
         self.left: list[Path] = []
         self.closed = False
+        self.profiling = False
         self._info_changes = info or {}
         self._events: list[Event] = []
         self._opening: str | None = None
@@ -122,15 +129,32 @@ class ScriptedBackend:
         shift: int | None = None,
         free: bool = False,
         cache_file: Path | None = None,
+        inspect: bool = False,
     ) -> None:
         if self._pending is not None or self._answer is not None:
             raise RuntimeError("an answer is being written already")
         request = Request(
-            message_id, tuple(messages), dict(sampling), max_tokens, continue_last, think, shift, free, cache_file
+            message_id,
+            tuple(messages),
+            dict(sampling),
+            max_tokens,
+            continue_last,
+            think,
+            shift,
+            free,
+            cache_file,
+            inspect,
         )
         self.requests.append(request)
         self._pending = request
         self._cancelled = False
+
+    def look_back(self, messages: Sequence[PromptMessage], *, think: bool | None = None) -> None:
+        texts = split_tokens(messages[-1].content)
+        self._events.append(TokensSeen(messages[-1].id, 0, tuple(map(choice_of, texts))))
+
+    def set_profiling(self, on: bool) -> None:
+        self.profiling = on
 
     def set_sampling(self, **values: Any) -> None:
         if self._answer is not None:
@@ -232,6 +256,7 @@ class ScriptedBackend:
                     sampling,
                     isinstance(token, Thought),
                     1 / TOKENS_PER_SECOND,
+                    (choice_of(token),) if answer.request.inspect else (),
                 )
             )
             limit = answer.request.max_tokens
@@ -277,6 +302,9 @@ class ScriptedBackend:
         if answer.failure is not None and reason == "eog":
             self._events.append(AnswerFailed(answer.request.message_id, answer.failure))
             return
+        if self.profiling and answer.written:
+            written = len(answer.written)
+            self._events.append(OpProfile(answer.request.message_id, written, written / TOKENS_PER_SECOND, SHARES))
         prompt = sum(_count(message) for message in answer.request.messages)
         seconds = max(0, len(answer.written) - 1) / TOKENS_PER_SECOND
         stats = AnswerStats(
@@ -336,6 +364,20 @@ def split_tokens(script: str | Sequence[str]) -> list[str]:
 def token_id(text: str) -> int:
     """A stable made-up id for a token text."""
     return sum(position * ord(character) for position, character in enumerate(text, 1)) % 49152
+
+
+def choice_of(text: str) -> TokenChoice:
+    """What a scripted token was chosen from: made up, the same for the same text."""
+    own = (97, 83, 61, 34, 12, 3)[token_id(text) % 6]  # per cent
+    others = [(" the", 0.6), ("\n", 0.2), ("<|im_end|>", 0.1), ("\udcf0\udc9f", 0.06), (" 数", 0.04)]
+    shares = [(text, own / 100), *((other, share * (100 - own) / 100) for other, share in others)]
+    shares.sort(key=lambda one: -one[1])
+    alternatives = tuple(
+        Alternative(token_id(one), one, math.log(share), END if one.startswith("<|") else "") for one, share in shares
+    )
+    rank = [one for one, _ in shares].index(text) + 1
+    entropy = -sum(share * math.log(share) for _, share in shares)
+    return TokenChoice(text, math.log(own / 100), rank, entropy, alternatives)
 
 
 def _count(message: PromptMessage) -> int:

@@ -27,25 +27,20 @@ from tinyllm_chat.chat.events import (
     ModelLoading,
     ModelReady,
     Notice,
+    OpProfile,
     PathChanged,
     ReadingPrompt,
     TextDelta,
+    TokensSeen,
 )
-from tinyllm_chat.chat.keeping import THINK, ContextKeeping
+from tinyllm_chat.chat.keeping import THINK
 from tinyllm_chat.chat.kept_cache import cache_file
+from tinyllm_chat.chat.looking import Looking
+from tinyllm_chat.chat.presets import Presets, load_presets
+from tinyllm_chat.chat.sampled import Sampling
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings
 from tinyllm_chat.chat.steps import Step, Steps
 from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
-
-RANDOM = "random"  # origin of a seed that was drawn, not set
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingValue:
-    """A sampling value and where it comes from: one of `settings.ORIGINS`, or "random" for a drawn seed."""
-
-    value: Any
-    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +60,7 @@ class _Writing:
     transcript: Transcript | None
 
 
-class Session(ContextKeeping):
+class Session(Looking, Sampling):
     """The controller behind a screen or a pipe.
 
     All methods are called on one thread and return at once. What the backend does arrives through `drain`, which the
@@ -74,9 +69,16 @@ class Session(ContextKeeping):
     """
 
     def __init__(
-        self, backend: Backend, store: TranscriptStore | None, settings: Settings, config: Path | None = None
+        self,
+        backend: Backend,
+        store: TranscriptStore | None,
+        settings: Settings,
+        config: Path | None = None,
+        presets: Presets | None = None,
     ) -> None:
         super().__init__(backend, settings)
+        self.presets = load_presets({}, "", []) if presets is None else presets
+        self.preset: str | None = None  # the one in force
         self.cache: CacheState | None = None
         self._replacing = False  # is a model being opened in place of another?
         self.seed: int | None = None  # used by the latest answer
@@ -88,6 +90,8 @@ class Session(ContextKeeping):
         self._queue: list[Waiting] = []
         self._steps = Steps(self._record)
         self._apply_default_system_prompt()
+        self._start_preset()
+        backend.set_profiling(settings.value("show_profile"))
 
     # What is seen
 
@@ -119,14 +123,6 @@ class Session(ContextKeeping):
     def busy(self) -> bool:
         """True while an answer is being written, or a summary."""
         return self._writing is not None or self._summary is not None
-
-    @property
-    def sampling(self) -> dict[str, SamplingValue]:
-        """Every sampling value with its origin, in the order of the panel."""
-        values = {name: SamplingValue(self.settings.value(name), self.settings.origin(name)) for name in SAMPLING_NAMES}
-        if values["seed"].value < 0 and self.seed is not None:
-            values["seed"] = SamplingValue(self.seed, RANDOM)
-        return values
 
     def count_tokens(self, text: str) -> int | None:
         """Tokens of a draft; None while no model is open."""
@@ -321,19 +317,6 @@ class Session(ContextKeeping):
         self.open_chat(transcript.id)
         self._own_events.extend(Notice(warning) for warning in warnings)
 
-    # Sampling
-
-    def set_sampling(self, name: str, value: Any) -> None:
-        """Sets a sampling value from the next token on. Raises SettingsError with one line."""
-        if name not in SAMPLING_NAMES:
-            raise SettingsError(f"{name} is not a sampling setting")
-        self.settings = self.settings.with_value(SESSION, name, value)
-        self._backend.set_sampling(**{name: self.settings.value(name)})
-
-    def nudge(self, name: str, steps: int) -> None:
-        """Moves a sampling value by natural increments, clamped to its range. Raises SettingsError."""
-        self.set_sampling(name, settings_module.nudge(name, self.settings.value(name), steps))
-
     # Settings
 
     def set_setting(self, name: str, value: Any) -> None:
@@ -476,6 +459,7 @@ class Session(ContextKeeping):
             think=THINK[self.settings.value("think")],
             shift=self.settings.value("keep") if self.settings.value("context_full") == SHIFT else None,
             cache_file=self._cache_file(),
+            inspect=self.settings.value("inspect_tokens"),
         )
         self._own_events.append(PathChanged())
 
@@ -494,18 +478,24 @@ class Session(ContextKeeping):
                 self.model, self.loading = None, None
             case CacheState():
                 self.cache = event
+            case OpProfile():
+                self.profile = event
             case AnswerStarted(seed=seed):
                 self.seed = seed
-            case TextDelta(text=text, ids=ids, sampling=sampling, reasoning=reasoning, seconds=seconds):
+            case TextDelta(text=text, ids=ids, sampling=sampling, reasoning=reasoning, seconds=seconds, choices=seen):
                 if self._writing is not None and event.message_id == self._writing.message.id:
-                    self._writing.message.extend(text, ids, sampling, reasoning=reasoning, seconds=seconds)
+                    self._writing.message.extend(
+                        text, ids, sampling, reasoning=reasoning, seconds=seconds, choices=seen
+                    )
                     self._record(lambda transcript: transcript.delta(event), self._writing.transcript)
             case ContextShifted():
                 if self._writing is not None and event.message_id == self._writing.message.id:
                     self._take_shift(event, self._writing.conversation, self._writing.transcript)
+            case TokensSeen(message_id, start, choices) if message_id in self.conversation:
+                self.conversation[message_id].see(start, choices)
             case AnswerFinished() | AnswerFailed():
                 return self._finish(event)
-        if isinstance(event, AnswerStarted | ReadingPrompt | TextDelta):
+        if isinstance(event, AnswerStarted | ReadingPrompt | TextDelta | TokensSeen):
             return event.message_id in self.conversation
         return True
 

@@ -22,15 +22,17 @@ from tinyllm_chat.chat.paths import Paths
 
 # Where a value can come from, strongest first.
 SESSION = "session"
+PRESET = "preset"  # one that was chosen; what it says is stronger than what the program was started with
 COMMAND_LINE = "command line"
 ENVIRONMENT = "environment"
 CONFIG = "config"
 MODEL = "model"
 BUILT_IN = "built-in"
-ORIGINS = (SESSION, COMMAND_LINE, ENVIRONMENT, CONFIG, MODEL, BUILT_IN)
+ORIGINS = (SESSION, PRESET, COMMAND_LINE, ENVIRONMENT, CONFIG, MODEL, BUILT_IN)
 
 ENVIRONMENT_PREFIX = "TINYLLM_"
 KEYS_TABLE = "keys"  # of the config file; the screen, which knows what there is to do, understands it
+PRESETS_TABLE = "presets"  # of the config file; see presets.py
 CONFIG_LIMIT = 1 << 20  # bytes; a larger file is not a config file
 _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -91,6 +93,7 @@ _SETTINGS = (
     Setting(
         "think", "model", "auto", "Reasoning before the answer, of models that can.", choices=("auto", "on", "off")
     ),
+    Setting("preset", "model", "", "Sampling values to start with: precise, balanced, creative, or one of your own."),
     Setting("stop", "model", (), "Texts that end an answer where one of them appears."),
     Setting("system_prompt", "model", "", "What the model is told before the conversation."),
     Setting("temperature", "sampling", 0.8, "Higher is more varied; 0: always the likeliest.", (0, 5), step=0.05),
@@ -121,6 +124,10 @@ _SETTINGS = (
     Setting("seed", "sampling", -1, "Same seed, same answer; -1: another one each time.", (-1, 2**63 - 1), step=1),
     Setting("theme", "interface", "", "Colour theme; empty: the program's own."),
     Setting("plain", "interface", False, "Lines of text in place of the screen, for screen readers."),
+    Setting("inspect_tokens", "interface", False, "Keep what each token of an answer was chosen from, and show it."),
+    Setting(
+        "show_profile", "interface", False, "Panel that says where the time of an answer goes; measured only then."
+    ),
     Setting("show_panels", "interface", True, "Panels beside the chat where the terminal is wide enough."),
 )
 SCHEMA: dict[str, Setting] = {setting.name: setting for setting in _SETTINGS}
@@ -250,6 +257,7 @@ class LoadResult:
     settings: Settings
     warnings: list[str]  # one line each
     keys: Mapping[str, Any] = field(default_factory=dict)  # what [keys] of the config file says, unchecked
+    presets: Mapping[str, Any] = field(default_factory=dict)  # what [presets] of the config file says, unchecked
 
 
 def load_settings(cli: Mapping[str, Any], env: Mapping[str, str], paths: Paths) -> LoadResult:
@@ -260,15 +268,21 @@ def load_settings(cli: Mapping[str, Any], env: Mapping[str, str], paths: Paths) 
     """
     warnings: list[str] = []
     document = _read_config(paths.config_file, warnings)
-    keys = document.pop(KEYS_TABLE, {})
-    if not isinstance(keys, dict):
-        warnings.append(f"{paths.config_file}: {KEYS_TABLE}: expected the table [{KEYS_TABLE}] (not used)")
-        keys = {}
+    keys, presets = (_taken(document, table, paths.config_file, warnings) for table in (KEYS_TABLE, PRESETS_TABLE))
     settings = Settings()
     settings = settings.with_layer(CONFIG, _from_config(paths.config_file, document, warnings))
     settings = settings.with_layer(ENVIRONMENT, _from_environment(env, warnings))
     settings = settings.with_layer(COMMAND_LINE, {name: value for name, value in cli.items() if value is not None})
-    return LoadResult(settings, warnings, keys)
+    return LoadResult(settings, warnings, keys, presets)
+
+
+def _taken(document: dict[str, Any], table: str, path: Path, warnings: list[str]) -> dict[str, Any]:
+    """A table of the config file that others understand, taken out of it."""
+    entries = document.pop(table, {})
+    if not isinstance(entries, dict):
+        warnings.append(f"{path}: {table}: expected the table [{table}] (not used)")
+        return {}
+    return entries
 
 
 def _from_environment(env: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
@@ -332,7 +346,7 @@ def _misplaced(key: str) -> str:
         return f"{key}: it belongs under [{SCHEMA[key].table}]"
     if key in TABLES:
         return f"{key}: expected the table [{key}]"
-    return f"[{_key(key)}]: there is no such table{_near_match(key, [*TABLES, KEYS_TABLE, *SCHEMA])}"
+    return f"[{_key(key)}]: there is no such table{_near_match(key, [*TABLES, KEYS_TABLE, PRESETS_TABLE, *SCHEMA])}"
 
 
 def _near_match(name: str, known: Any) -> str:
@@ -363,6 +377,9 @@ def create_config(path: Path) -> None:
         document.add(table, entries)
     document.add(tomlkit.nl())
     document.add(tomlkit.comment(f'[{KEYS_TABLE}]  # stop = "escape f12"; tinyllm-chat --keys prints every action'))
+    document.add(tomlkit.comment("Sampling values of your own under a name, for /preset brief:"))
+    document.add(tomlkit.comment(f"[{PRESETS_TABLE}.brief]"))
+    document.add(tomlkit.comment("  temperature = 0.4"))
     try:
         write_atomically(path, tomlkit.dumps(document).encode())
     except OSError as error:

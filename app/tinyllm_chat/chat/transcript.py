@@ -1,10 +1,11 @@
 """Transcripts: one append-only JSONL file for each chat.
 
 Records: header (version, id, title, model), message (id, parent, role, content, attachments: name and text of files),
-delta (a piece of an answer: id, text, token ids, sampling where it changed, seconds if it is reasoning), resume (an
-answer is written on), end (why an answer ended, figures), head (the visible leaf), title (the user's; null: none), pin
-(pinned), delete (a message with all below it), restore (what was deleted is back where it stood), cut (the model is no
-longer shown what is from `begin` up to `end`, but the summary if there is one; without `begin`: it is shown again).
+delta (a piece of an answer: id, text, token ids, sampling where it changed, seconds if it is reasoning, what the tokens
+were chosen from if that was looked at), resume (an answer is written on), end (why an answer ended, figures), head (the
+visible leaf), title (the user's; null: none), pin (pinned), delete (a message with all below it), restore (what was
+deleted is back where it stood), cut (the model is no longer shown what is from `begin` up to `end`, but the summary if
+there is one; without `begin`: it is shown again).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tinyllm_chat.chat.choices import to_record
 from tinyllm_chat.chat.conversation import UNTITLED, Conversation, Message, MessageState, title_of
 from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.errors import TranscriptError
@@ -85,6 +87,8 @@ class Transcript:
         record["created"] = message.created
         if message.role == "assistant":
             record |= {"model": message.model, "fingerprint": message.fingerprint}
+            if message.branch is not None:
+                record["branch"] = asdict(message.branch)
         else:
             record["content"] = message.content
         if message.attachments:
@@ -126,6 +130,8 @@ class Transcript:
             record["sampling"] = delta.sampling
         if delta.reasoning:
             record |= {"reasoning": True, "seconds": round(delta.seconds, 3)}
+        if any(delta.choices):
+            record["choices"] = [to_record(choice) for choice in delta.choices]
         self._append("delta", record)
 
     def end(self, message: Message) -> None:
@@ -309,8 +315,9 @@ def _deltas(message: Message) -> Iterator[TextDelta]:
         seconds = message.thought_seconds if thought and start == 0 else 0.0
         text, texts[thought] = texts[thought], ""
         ids = tuple(message.ids[start:stop])
+        choices = tuple(map(message.choices.get, range(start, stop))) if message.choices else ()
         if text or ids or start in sampling:
-            yield TextDelta(message.id, text, ids, 0.0, sampling.get(start), thought, seconds)
+            yield TextDelta(message.id, text, ids, 0.0, sampling.get(start), thought, seconds, choices)
     for thought, text in texts.items():
         if text:
             yield TextDelta(message.id, text, (), 0.0, None, thought)

@@ -8,7 +8,16 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tinyllm_chat.chat.conversation import Attachment, Conversation, Message, MessageState, Removed, title_of
+from tinyllm_chat.chat.choices import TokenChoice, from_record
+from tinyllm_chat.chat.conversation import (
+    Attachment,
+    Branch,
+    Conversation,
+    Message,
+    MessageState,
+    Removed,
+    title_of,
+)
 from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.events import AnswerStats
 from tinyllm_chat.chat.settings import SAMPLING_NAMES
@@ -118,6 +127,7 @@ class _Reader:
             message.state = MessageState.INTERRUPTED  # until its end is found
             message.model = _optional_text(record, "model")
             message.fingerprint = _optional_text(record, "fingerprint")
+            message.branch = _branch(record)
         if message.id in self.conversation:
             raise _BadRecord
         if parent is not None and parent not in self.conversation:
@@ -136,6 +146,7 @@ class _Reader:
             _sampling(record),
             reasoning=record.get("reasoning") is True,
             seconds=float(_number(record, "seconds", 1e9)),
+            choices=_choices(record, len(ids)),
         )
 
     def _take_end(self, record: dict[str, Any]) -> None:
@@ -202,6 +213,25 @@ def _number(record: dict[str, Any], key: str, highest: float) -> int | float:
     value = record.get(key)
     valid = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= highest
     return value if valid else 0  # type: ignore[return-value]
+
+
+def _choices(record: dict[str, Any], count: int) -> list[TokenChoice | None]:
+    """What tokens were chosen from: nothing where it makes no sense, since an answer reads without."""
+    values = record.get("choices")
+    if not isinstance(values, list) or len(values) != count:
+        return []
+    try:
+        return [from_record(value) for value in values]
+    except ValueError:
+        return []
+
+
+def _branch(record: dict[str, Any]) -> Branch | None:
+    value = record.get("branch")
+    if not isinstance(value, dict):
+        return None
+    message_id, token = value.get("message_id"), value.get("token")
+    return Branch(message_id, token) if isinstance(message_id, str) and type(token) is int and token >= 0 else None
 
 
 def _stats(record: dict[str, Any]) -> AnswerStats:

@@ -16,6 +16,7 @@ from tinyllm_chat.chat.local_backend import LocalBackend
 from tinyllm_chat.chat.logs import start_logging
 from tinyllm_chat.chat.opening import ModelOptions
 from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.presets import load_presets
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import LoadResult, load_settings
 from tinyllm_chat.chat.transcript import TranscriptStore
@@ -25,7 +26,7 @@ from tinyllm_chat.cli.text import one_line
 from tinyllm_chat.cli.verbs import VERBS
 
 if TYPE_CHECKING:
-    from tinyllm_chat.chat.settings import Settings
+    pass
 
 
 def run(
@@ -74,7 +75,7 @@ def run(
     library = ChatLibrary(store, places.state)
     chat = _chat_id(store, library, continue_last, resume)
     kept = store if text is None or chat else None
-    session = _session(loaded.settings, kept, places.config_file, raw=raw, grammar=wanted)
+    session = _session(loaded, kept, places.config_file, raw=raw, grammar=wanted)
     try:
         if chat is not None:
             session.open_chat(chat)
@@ -199,7 +200,7 @@ def _chat_id(store: TranscriptStore, library: ChatLibrary, continue_last: bool, 
     return latest
 
 
-def _session(settings: Settings, store: TranscriptStore | None, config: Path, *, raw: bool, grammar: str) -> Session:
+def _session(loaded: LoadResult, store: TranscriptStore | None, config: Path, *, raw: bool, grammar: str) -> Session:
     def options() -> ModelOptions:
         value = session.settings.value
         return ModelOptions(
@@ -212,7 +213,8 @@ def _session(settings: Settings, store: TranscriptStore | None, config: Path, *,
             kept_cache_bytes=value("keep_kv_max_mb") * 1_000_000 if value("keep_kv") else 0,
         )
 
-    session = Session(LocalBackend(options), store, settings, config)
+    presets = load_presets(loaded.presets, str(config), loaded.warnings)
+    session = Session(LocalBackend(options), store, loaded.settings, config, presets)
     return session
 
 

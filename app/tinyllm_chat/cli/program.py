@@ -100,6 +100,7 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 @setting("-t", "--threads", "threads", type=int, metavar="N", help="Threads; 0: as many as there are cores to use.")
 @setting("--cache-type", "cache_type", type=click.Choice(["f16", "f32"]), help="Number type of the KV cache.")
 @setting("--keep-kv", "keep_kv", is_flag=True, flag_value=True, help="Keeps the cache of chats on disk.")
+@setting("--preset", "preset", metavar="NAME", help="Sampling values: precise, balanced, creative, or your own.")
 @setting("--temp", "--temperature", "temperature", type=float, metavar="X", help="0: always the likeliest token.")
 @setting("--top-k", "top_k", type=int, metavar="N", help="Only the N likeliest tokens; 0: all.")
 @setting("--top-p", "top_p", type=float, metavar="P", help="Only the likeliest tokens that together reach P.")

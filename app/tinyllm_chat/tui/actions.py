@@ -16,6 +16,7 @@ from tinyllm_chat.chat.conversation import Conversation
 from tinyllm_chat.chat.errors import ExportError, SettingsError
 from tinyllm_chat.chat.exports import FORMATS
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, parse
+from tinyllm_chat.tui.model_actions import ModelActions
 from tinyllm_chat.tui.models import HUB_PREFIX
 from tinyllm_chat.tui.registry import PROGRAM, SAMPLING, VIEW, Commands, action, actions_of, values_of
 from tinyllm_chat.tui.text import label, sampling_value
@@ -39,7 +40,7 @@ _POLICIES = dict(
 )
 
 
-class Actions:
+class Actions(ModelActions):
     """The handlers. Errors of the chat layer pass through: whoever runs an action shows them."""
 
     def __init__(self, app: TinyLLMChatApp, clock: Callable[[], float] = time.monotonic) -> None:

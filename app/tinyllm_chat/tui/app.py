@@ -15,8 +15,10 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
+from tinyllm_chat.chat.conversation import MessageState
 from tinyllm_chat.chat.errors import ChatError, DownloadCancelled
 from tinyllm_chat.chat.events import CacheState
+from tinyllm_chat.chat.presets import NONE
 from tinyllm_chat.tui import themes
 from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
 from tinyllm_chat.tui.feed import Feed, variant_of
@@ -34,11 +36,14 @@ from tinyllm_chat.tui.widgets.pane import ChatPane
 from tinyllm_chat.tui.widgets.panels import Panels, Speed
 from tinyllm_chat.tui.widgets.progress import Progress
 from tinyllm_chat.tui.widgets.prompt import InputBar, Prompt
+from tinyllm_chat.tui.widgets.sampling import SamplingPanel
 from tinyllm_chat.tui.widgets.suggestions import Suggestions
 
 if TYPE_CHECKING:
+    from tinyllm_chat.chat.conversation import Message
     from tinyllm_chat.chat.library import ChatLibrary
     from tinyllm_chat.chat.session import Session
+    from tinyllm_chat.tui.inspector import Picked
 
 PANEL_COLUMNS = 100  # a terminal this wide has room for the panels
 PANEL_WIDTH = 38  # with the line before them
@@ -104,6 +109,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         self._input = InputBar({"tab": "app.complete", **commands_by_key(self.keymap.actions)})
         self._panel_rule = VerticalRule()
         self._panels = Panels(self._text_of)
+        self._panels.show_profile(session.settings.value("show_profile"))
         self._panels.styles.width = PANEL_WIDTH - 1
         for theme in themes.THEMES:
             self.register_theme(theme)
@@ -138,6 +144,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         self.prompt.focus()
         for warning in self._warnings:
             self.report(warning, "warning")
+        self.pane.show_heat(self.session.settings.value("inspect_tokens"))
         self.feed.show_path()
         self.show_figures(Speed())
         self._ticking = self.set_interval(TICK, self._tick)
@@ -237,7 +244,8 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
                 CacheFigures(self._cache(), cache_type, self.session.conversation.cut, self.feed.reading)
             )
             self._panels.speed.show(speed, sample)
-            self._panels.sampling.show(self.session.sampling, self._flashing)
+            self._panels.profile.show(self.session.profile)
+            self._panels.sampling.show(self.session.sampling, self._flashing, self.session.preset or "")
         self._show_status(self._input_rule.note)
 
     def _cache(self) -> CacheState | None:
@@ -261,6 +269,26 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
             self._flash_timer.stop()
         self._flash_timer = self.set_timer(FLASH_SECONDS, self._end_flash)
         self.show_figures(self._speed)
+
+    def turn_values(self) -> None:
+        """Lets the arrow keys turn the values of the sampling panel."""
+        if self._panels.display:
+            self._panels.sampling.focus()
+        else:
+            self.say(f"/set NAME VALUE turns any value; the panel needs {PANEL_COLUMNS} columns", "warning")
+
+    def on_sampling_panel_turned(self, event: SamplingPanel.Turned) -> None:
+        event.stop()
+        if event.steps:
+            self.session.nudge(event.name, event.steps)
+        else:
+            self.session.forget_setting(event.name)
+        self.flash(event.name)
+
+    def on_sampling_panel_left(self, event: SamplingPanel.Left) -> None:
+        event.stop()
+        self.prompt.focus()
+        self.prompt.insert(event.text)
 
     def _end_flash(self) -> None:
         self._flashing = frozenset()
@@ -287,6 +315,16 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         elif name == "show_panels":
             self._panels_wanted = bool(self.session.settings.value(name))
             self._arrange(self.size.width)
+        elif name == "inspect_tokens":
+            self.pane.show_heat(self.session.settings.value(name))
+        elif name == "show_profile":
+            self.session.follow_profile()
+            self._panels.show_profile(self.session.settings.value(name))
+        elif name == "preset":
+            try:
+                self.session.use_preset(self.session.settings.value(name) or NONE)
+            except ChatError as error:
+                self.say(str(error), "error")
         self.show_figures(self._speed)
         self.wake()
 
@@ -294,6 +332,58 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         from textual.command import CommandPalette
 
         self.push_screen(CommandPalette())
+
+    # Tokens
+
+    @property
+    def has_shades(self) -> bool:
+        """Whether there are more colours than a terminal's own few."""
+        return not (self.no_color or self.native_ansi_color)
+
+    def inspect(self, message: Message, token: int | None = None) -> None:
+        """Opens the inspector on an answer, which is read again first if that is needed to know about its tokens."""
+        from tinyllm_chat.tui.inspector import InspectorScreen
+
+        if not message.is_seen and message.state is not MessageState.WRITING:
+            self.session.look_back(message.id)
+        elif not message.choices:
+            self.say("The tokens of this answer can be looked at when it is finished; /heat keeps them", "warning")
+            return
+        self.push_screen(InspectorScreen(message, token), self._branch)
+
+    def _branch(self, picked: Picked | None) -> None:
+        if picked is None:
+            return
+        try:
+            self.session.branch(picked.message_id, picked.token, picked.place)
+        except ChatError as error:
+            self.say(str(error), "error")
+            return
+        self.pane.follow()
+        self.wake()
+
+    def turn_heat(self) -> None:
+        """Colours answers by token, and keeps what their tokens were chosen from; or stops."""
+        on = not self.pane.heated
+        self.session.keep_choices(on)
+        self.pane.show_heat(on)
+        leaf = self.session.conversation.leaf
+        if on and leaf is not None and leaf.role == "assistant" and not leaf.is_seen and not self.session.busy:
+            self.session.look_back(leaf.id)
+
+    def turn_profile(self) -> None:
+        """Measures where the time of answers goes and shows it, or neither."""
+        on = not self.session.settings.value("show_profile")
+        self.session.show_profile(on)
+        if on and not self._panels.display:
+            self.say(f"The profile is shown in the panels, which need {PANEL_COLUMNS} columns", "warning")
+        self._panels.show_profile(on)
+        self.show_figures(self._speed)
+
+    def show_details(self, message: Message) -> None:
+        from tinyllm_chat.tui.details import DetailsScreen
+
+        self.push_screen(DetailsScreen(message))
 
     def start_over(self) -> None:
         """The chat is another one."""
@@ -517,6 +607,10 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
     def on_cache_panel_message_chosen(self, event: CachePanel.MessageChosen) -> None:
         event.stop()
         self.pane.scroll_to_message(event.message_id)
+
+    def on_chat_pane_token_clicked(self, event: ChatPane.TokenClicked) -> None:
+        event.stop()
+        self.inspect(self.session.conversation[event.message_id], event.token)
 
     def on_chat_pane_link_clicked(self, event: ChatPane.LinkClicked) -> None:
         event.stop()

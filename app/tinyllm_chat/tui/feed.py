@@ -137,7 +137,7 @@ class Feed:
         self.reading = None
         self._speed = Speed(event.tokens_per_second, self._speed.prefill, self._speed.first_token)
         if view := self._pane.view_of(event.message_id):
-            (view.add_thought if event.reasoning else view.add_text)(event.text)
+            view.take_text()
             if event.sampling is not None:
                 view.show_state()
                 self._pane.update()

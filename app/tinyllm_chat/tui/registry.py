@@ -14,8 +14,8 @@ from textual.keys import KEY_NAME_REPLACEMENTS
 from tinyllm_chat.chat.settings import SCHEMA, Setting
 from tinyllm_chat.tui.text import clean_line
 
-CHAT, SAMPLING, VIEW, PROGRAM = "Chat", "Sampling", "View", "Program"
-GROUPS = (CHAT, SAMPLING, VIEW, PROGRAM)
+CHAT, SAMPLING, LOOK, VIEW, PROGRAM = "Chat", "Sampling", "Looking at the model", "View", "Program"
+GROUPS = (CHAT, SAMPLING, LOOK, VIEW, PROGRAM)
 
 _LONG = ("/system ", "/summary ")  # commands whose argument may have several lines
 _KEY_NAMES = {
@@ -85,8 +85,9 @@ def action(
 
 
 def actions_of(holder: type) -> tuple[Action, ...]:
-    """The actions among a class's methods, in the order they are written."""
-    return tuple(member.action for member in vars(holder).values() if hasattr(member, "action"))
+    """The actions among the methods of a class and of those it is made of, in the order they are written."""
+    members = {name: member for part in reversed(holder.__mro__) for name, member in vars(part).items()}
+    return tuple(member.action for member in members.values() if hasattr(member, "action"))
 
 
 def commands_by_key(actions: Iterable[Action]) -> dict[str, str]:

@@ -7,6 +7,7 @@ nothing else.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -50,11 +51,13 @@ def whole_answer(message: Mapping[str, Any], opening: str, marks: Marks | None, 
     content, reasoning = message.get("content") or "", message.get(REASONING) or ""
     if not isinstance(ids, (list, tuple)) or not _usable(ids, tokenizer):
         return []
-    if marks is None:
-        return list(ids) if _text(ids, tokenizer) == content else []
-    if any(_hidden(id, tokenizer) and id not in marks.shown for id in ids):
+    shown = frozenset() if marks is None else marks.shown
+    if marks is not None and any(_hidden(id, tokenizer) and id not in shown for id in ids):
         return []
-    return list(ids) if _split(_text(ids, tokenizer, marks.shown), opening, marks) == (reasoning, content) else []
+    # The last character may be incomplete: said as U+FFFD by an answer that was stopped, left out by one to go on.
+    texts = (_text(ids, tokenizer, shown, complete) for complete in (True, False))
+    said = (("", text) if marks is None else _split(text, opening, marks) for text in texts)
+    return list(ids) if (reasoning if marks is not None else "", content) in said else []
 
 
 def _spelled(message: Mapping[str, Any], marks: Marks | None, tokenizer: Tokenizer) -> list[tuple[str, list[int]]]:
@@ -112,5 +115,6 @@ def _pieces(ids: Sequence[int], tokenizer: Tokenizer, shown: frozenset[int] = fr
     ]
 
 
-def _text(ids: Sequence[int], tokenizer: Tokenizer, shown: frozenset[int] = frozenset()) -> str:
-    return b"".join(_pieces(ids, tokenizer, shown)).decode("utf-8", "replace")
+def _text(ids: Sequence[int], tokenizer: Tokenizer, shown: frozenset[int] = frozenset(), complete: bool = True) -> str:
+    """complete: an incomplete character at the end is U+FFFD, else nothing"""
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(b"".join(_pieces(ids, tokenizer, shown)), complete)

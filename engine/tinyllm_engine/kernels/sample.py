@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,9 @@ from tinyllm_engine.simd import (
     zero_f32x8,
     zero_f64x8,
 )
+
+if TYPE_CHECKING:
+    from tinyllm_engine.kernels.top_tokens import TopTokens
 
 BLOCK = 64  # logits under one peak
 NOT_FINITE, ALL_RULED_OUT = -1, -2  # instead of a token
@@ -91,7 +94,10 @@ AHEAD = 256  # random numbers made at a time
 
 
 class NativeSampler(Sampler):
-    """A Sampler whose chain runs as machine code where that has all that is asked for."""
+    """A Sampler whose chain runs as machine code where that has all that is asked for.
+
+    top_tokens: what whoever draws shall have look at the logits of each token
+    """
 
     def __init__(
         self,
@@ -99,7 +105,9 @@ class NativeSampler(Sampler):
         tokenizer: Any = None,
         never: Sequence[int] = (),
         constraint: Constraint | None = None,
+        top_tokens: TopTokens | None = None,
     ) -> None:
+        self.top_tokens = top_tokens
         self._arguments = np.zeros(1, SAMPLE)
         self._words, self._numbers = self._arguments.view(np.int64), self._arguments.view(np.float64)
         self._address = self._arguments.ctypes.data

@@ -10,7 +10,7 @@ from textual.style import Style
 from textual.widget import Widget
 
 from tinyllm_chat.chat.events import CacheState
-from tinyllm_chat.chat.session import SamplingValue
+from tinyllm_chat.chat.sampled import SamplingValue
 from tinyllm_chat.tui.text import SHORT_NAMES, clean_line, count, label, rate, sampling_value
 from tinyllm_chat.tui.widgets.cache import cache_map
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, joined, row

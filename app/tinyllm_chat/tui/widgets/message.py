@@ -11,6 +11,7 @@ from textual.style import Style
 from tinyllm_chat.chat import conversation
 from tinyllm_chat.chat.conversation import MessageState, SamplingSpan
 from tinyllm_chat.tui.text import SHORT_NAMES, clean, clean_line, label, sampling_value
+from tinyllm_chat.tui.tokens import TokenText
 from tinyllm_chat.tui.widgets.answer import Answer
 from tinyllm_chat.tui.widgets.lines import Piece
 from tinyllm_chat.tui.widgets.progress import Progress, progress_line
@@ -41,6 +42,9 @@ class MessageView:
         self._waiting: Piece | None = None
         self._answer: Answer | None = None
         self.thought: Thought | None = None
+        self._tokens: TokenText | None = None  # in place of the answer
+        # Characters that were taken in.
+        self._said_so_far, self._thought_so_far = len(message.content), len(message.reasoning)
         self._said: list[Piece] = []
         if message.role == "assistant":
             self._answer = Answer()
@@ -57,6 +61,9 @@ class MessageView:
     @property
     def pieces(self) -> list[Piece]:
         body = self._answer.pieces if self._answer is not None else self._said
+        if self._tokens is not None and self.message.is_seen and self.message.content:
+            self._tokens.begin_at(self.message.thought_tokens)
+            body = self._tokens.pieces
         thought = self.thought.pieces if self.thought is not None else []
         waiting = [] if self._waiting is None else [self._waiting]
         return [self._heading, *thought, *body, *waiting, *self._ending]
@@ -71,17 +78,17 @@ class MessageView:
             self._progress = progress
             self._waiting = None if progress is None else Piece(lambda width: [progress_line(progress, width)])
 
-    def add_text(self, text: str) -> None:
-        """More of an answer; `paint` shows it."""
+    def take_text(self) -> None:
+        """Takes in what the message says and thinks beyond what was taken; `paint` shows it."""
         assert self._answer is not None
-        self.show_progress(None)
-        self._answer.feed(text)
-
-    def add_thought(self, text: str) -> None:
-        """More of what the model thinks before its answer; `paint` shows it."""
         assert self.thought is not None
         self.show_progress(None)
-        self.thought.feed(text)
+        said, thought = len(self.message.content), len(self.message.reasoning)
+        if said > self._said_so_far:
+            self._answer.feed(self.message.content[self._said_so_far :])
+        if thought > self._thought_so_far:
+            self.thought.feed(self.message.reasoning[self._thought_so_far :])
+        self._said_so_far, self._thought_so_far = said, thought
 
     def paint(self) -> bool:
         """Brings the pieces up to date with the text, at most ten times a second; False if nothing changed."""
@@ -96,6 +103,11 @@ class MessageView:
         if self.thought is not None:
             self.thought.finish()
         self.show_state()
+
+    def show_heat(self, shades: bool | None) -> None:
+        """Shows an answer by its tokens, told apart by shades or by marks; None: as it reads."""
+        if self.message.role == "assistant":
+            self._tokens = None if shades is None else TokenText(self.message, coloured=shades)
 
     def set_variant(self, variant: str) -> None:
         if variant != self._variant:

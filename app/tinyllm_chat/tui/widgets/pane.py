@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from textual import events
 from textual.content import Content
@@ -17,6 +18,9 @@ from tinyllm_chat.tui.widgets.lines import Lines, Piece
 from tinyllm_chat.tui.widgets.message import MessageView
 from tinyllm_chat.tui.widgets.progress import Progress, progress_line
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED, lines
+
+if TYPE_CHECKING:
+    from tinyllm_chat.tui.app import TinyLLMChatApp
 
 WINDOW = 40  # messages laid out when a chat is opened
 MORE = 20  # added when the user scrolls up to the first
@@ -44,6 +48,14 @@ class ChatPane(Lines):
             super().__init__()
             self.address = address
 
+    class TokenClicked(Message):
+        """A token of a coloured answer was clicked."""
+
+        def __init__(self, message_id: str, token: int) -> None:
+            super().__init__()
+            self.message_id = message_id
+            self.token = token
+
     def __init__(self, variant_of: Callable[[conversation.Message], str]) -> None:
         """`variant_of` says which of several a message is, as "2/3"; empty for an only one."""
         super().__init__()
@@ -59,6 +71,7 @@ class ChatPane(Lines):
         self._progress: Progress | None = None
         self._waiting: Piece | None = None
         self._thoughts_unfolded = False
+        self.heated = False
         self._bottom = Piece(lambda width: [Content()])
 
     @property
@@ -150,6 +163,19 @@ class ChatPane(Lines):
                 view.thought.turn(self._thoughts_unfolded)
         self.update()
 
+    def show_heat(self, on: bool) -> None:
+        """Shows answers by their tokens, coloured, as far as those were looked at; or as they read."""
+        if on != self.heated:
+            self.heated = on
+            for view in self._views:
+                view.show_heat(self._shades)
+            self.update()
+
+    @property
+    def _shades(self) -> bool | None:
+        """How tokens are told apart: by shades, else by marks; None: not at all."""
+        return cast("TinyLLMChatApp", self.app).has_shades if self.heated else None
+
     def prune(self) -> None:
         """Lets go of what is far above the end that is being followed."""
         if len(self._views) > 2 * WINDOW and self.following:
@@ -161,6 +187,8 @@ class ChatPane(Lines):
         meta = event.style.meta
         if isinstance(step := meta.get("step"), int):
             self.post_message(self.VariantAsked(str(meta.get("message")), step))
+        elif isinstance(token := meta.get("token"), int):
+            self.post_message(self.TokenClicked(str(meta.get("message")), token))
         elif isinstance(thought := meta.get("thought"), str):
             if (view := self.view_of(thought)) is not None and view.thought is not None:
                 view.thought.turn()
@@ -188,9 +216,12 @@ class ChatPane(Lines):
 
     def _view(self, message: conversation.Message) -> MessageView:
         speaker = _SPEAKERS.get(message.role) or message.model or "Answer"
-        return MessageView(
+        view = MessageView(
             message, speaker=speaker, variant=self._variant_of(message), unfolded=self._thoughts_unfolded
         )
+        if self.heated:
+            view.show_heat(self._shades)
+        return view
 
     @property
     def _hidden(self) -> int:

@@ -21,11 +21,13 @@ class Panel(Widget):
         return len(self.rows(width)) + 1
 
     def render(self) -> Content:
-        width = self.content_size.width
+        return lines([self.heading(), *self.rows(self.content_size.width)])
+
+    def heading(self) -> Content:
         title = Content.styled(self.TITLE, "bold")
         if self.UNIT:
             title = Content.assemble(title, (f"{self.UNIT:>{NUMBER_COLUMN - len(self.TITLE)}}", MUTED))
-        return lines([title, *self.rows(width)])
+        return title
 
     def rows(self, width: int) -> list[Content]:
         raise NotImplementedError

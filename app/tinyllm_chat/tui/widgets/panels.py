@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from textual import events
 from textual.app import ComposeResult
 from textual.content import Content
 
-from tinyllm_chat.chat.session import SamplingValue
-from tinyllm_chat.chat.settings import RARE_SAMPLING
-from tinyllm_chat.tui.text import duration, label, rate, sampling_value
+from tinyllm_chat.tui.text import duration, rate
 from tinyllm_chat.tui.widgets.cache import MAP_ROWS, SEGMENT_ROWS, CachePanel
 from tinyllm_chat.tui.widgets.ground import Column
 from tinyllm_chat.tui.widgets.panel import NUMBER_COLUMN, Panel, labelled
-from tinyllm_chat.tui.widgets.rows import FAINT, FLASH, MUTED
+from tinyllm_chat.tui.widgets.profile import ROWS as PROFILE_ROWS
+from tinyllm_chat.tui.widgets.profile import ProfilePanel
+from tinyllm_chat.tui.widgets.sampling import SamplingPanel
 
 SPEED_SAMPLES = 32
 _SPARKS = "▁▂▃▄▅▆▇█"
-_LABELS = {
-    "repeat_penalty": "repeat",
-    "repeat_last_n": "repeat window",
-    "presence_penalty": "presence",
-    "frequency_penalty": "frequency",
-}
-_ORIGINS = {"command line": "command", "environment": "environ."}
-# Values at which a setting does nothing: shown, but faint.
-_OFF = {
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "typical_p": 1.0,
-    "repeat_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,56 +68,8 @@ def sparkline(samples: Sequence[float], width: int) -> str:
     return "".join(_SPARKS[min(7, int(6 * value / top))] for value in shown)
 
 
-class SamplingPanel(Panel):
-    TITLE = "Sampling"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._values: dict[str, SamplingValue] = {}
-        self._flashing: frozenset[str] = frozenset()
-        self._short = False
-
-    def show(self, values: Mapping[str, SamplingValue], flashing: frozenset[str] = frozenset()) -> None:
-        """`flashing`: names of values that changed a moment ago."""
-        if (values, flashing) == (self._values, self._flashing):
-            return
-        before = len(self._names())
-        self._values, self._flashing = dict(values), flashing
-        self.refresh(layout=len(self._names()) != before)
-
-    def limit_rows(self, count: int) -> None:
-        short = count < len(self._values) - len(RARE_SAMPLING)
-        if short != self._short:
-            self._short = short
-            self.refresh(layout=True)
-
-    def rows(self, width: int) -> list[Content]:
-        return [self._row(name, width) for name in self._names()]
-
-    def _names(self) -> list[str]:
-        return [name for name in self._values if not self._is_hidden(name)]
-
-    def _is_hidden(self, name: str) -> bool:
-        rare = name in RARE_SAMPLING and name not in self._flashing
-        return (rare and self._values[name].value == RARE_SAMPLING[name]) or (self._short and self._is_off(name))
-
-    def _is_off(self, name: str) -> bool:
-        return name in _OFF and self._values[name].value == _OFF[name] and name not in self._flashing
-
-    def _row(self, name: str, width: int) -> Content:
-        value = self._values[name]
-        style = FLASH if name in self._flashing else FAINT if self._is_off(name) else ""
-        number = sampling_value(value.value)
-        if name == "seed" and value.value == -1:
-            number = "–"
-        origin = _ORIGINS.get(value.origin, value.origin)
-        faint = FAINT if self._is_off(name) else MUTED
-        left = labelled(_LABELS.get(name, label(name)), number, style, faint)
-        return Content.assemble(left, "  ", (origin, faint)).truncate(width, ellipsis=True)
-
-
 class Panels(Column):
-    """The column of all three. Where it is low, the cache shows fewer messages and sampling only what is in use."""
+    """The column of all. Where it is low, the cache shows fewer messages and sampling only what is in use."""
 
     def __init__(self, text_of: Callable[[str], str]) -> None:
         """`text_of` gives the text of a message."""
@@ -142,15 +77,24 @@ class Panels(Column):
         self.cache = CachePanel(text_of)
         self.speed = SpeedPanel()
         self.sampling = SamplingPanel()
+        self.profile = ProfilePanel()
 
     def compose(self) -> ComposeResult:
         yield self.cache
         yield self.speed
         yield self.sampling
+        yield self.profile
 
     def on_resize(self, event: events.Resize) -> None:
+        self._share_rows(event.size.height)
+
+    def show_profile(self, on: bool) -> None:
+        self.profile.display = on
+        self._share_rows(self.size.height)
+
+    def _share_rows(self, height: int) -> None:
         # Titles, gaps and the lines that are always there: 5 + 1 + 4 + 1 + 1.
-        free = event.size.height - 12
+        free = height - 12 - (PROFILE_ROWS + 2 if self.profile.display else 0)
         sampling = 10 if free >= 10 else free
         self.sampling.limit_rows(sampling)
         self.cache.limit_rows(max(0, min(SEGMENT_ROWS + MAP_ROWS, free - max(sampling, 6))))
