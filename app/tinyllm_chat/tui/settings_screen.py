@@ -139,6 +139,7 @@ class SettingsScreen(ModalScreen[None]):
         if self._error:
             rows[1] = Content.styled(clean_line(self._error), "$error")
         self.query_one(".detail", Static).update(lines(rows))
+        self.call_after_refresh(self._list.scroll_to_highlight)  # more lines there leave fewer for the list
 
     def _say(self, error: str = "") -> None:
         self._error, self._of = error, self._chosen.name if self._chosen is not None else ""
