@@ -80,6 +80,25 @@ async def test_a_chat_is_found_by_its_words_and_opened(open_chat, kept):
         assert chat.session.title == "What is gravity?"
 
 
+async def test_what_was_searched_is_in_view_when_its_chat_opens(open_chat, kept):
+    conversation = Conversation()
+    parent = None
+    for number in range(12):
+        parent = conversation.new_message("user", f"Question {number}" + "\nand so on" * 8, parent).id
+        answer = conversation.new_message("assistant", "", parent)
+        answer.extend("Spacetime is curved." if number == 2 else "Well.", ())
+        answer.finish("eog", None)
+        parent = answer.id
+    kept.store.create(conversation, "Questions", None).close()
+    async with open_chat(**kept.options) as chat:
+        await chat.send("/history curved")
+        await chat.until(sees(chat, "1 found"))
+        await chat.press("enter")
+        await chat.until(lambda: not isinstance(chat.app.screen, HistoryScreen))
+        await chat.until(lambda: "Spacetime is curved." in "\n".join(chat.screen))
+        assert "Question 11" not in "\n".join(chat.screen)
+
+
 async def test_the_first_of_the_list_is_the_last_chat(open_chat, kept):
     kept.write("Old", created=1.6e9)
     kept.write("New", created=1.7e9)

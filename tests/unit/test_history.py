@@ -191,6 +191,14 @@ def test_marks(query: str, text: str, marked: list[str]) -> None:
     assert [text[start:stop] for start, stop in Query(query).snippet(text).marks] == marked
 
 
+def test_the_text_with_most_words_is_the_best() -> None:
+    texts = ["Nothing", "Curved", "Spáce is curved", "space is curved"]
+    assert Query("space curv").best(texts) == 2
+    assert Query("curv").best(texts) == 1
+    assert Query("gravity").best(texts) is None
+    assert Query("").best(texts) is None
+
+
 @pytest.mark.parametrize(
     ("text", "enough"),
     [("", False), (" ", False), ("a", False), ("ab", True), ("天", True), ("a b", True), ("+", True)],

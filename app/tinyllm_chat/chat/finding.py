@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 SNIPPET_LENGTH = 120  # characters
@@ -86,6 +87,12 @@ class Query:
         """Does a line have all the words?"""
         plain = folded(line)
         return all(pattern.search(plain) for pattern in self._patterns)
+
+    def best(self, texts: Sequence[str]) -> int | None:
+        """Which of some texts has most of the words, the first of several; None: none has any."""
+        counts = [sum(pattern.search(plain) is not None for pattern in self._patterns) for plain in map(folded, texts)]
+        most = max(counts, default=0)
+        return counts.index(most) if most else None
 
     def snippet(self, text: str) -> Snippet:
         """The piece of `text` where most of the words are; its beginning where none is."""

@@ -18,6 +18,7 @@ from textual.worker import get_current_worker
 from tinyllm_chat.chat.conversation import MessageState
 from tinyllm_chat.chat.errors import ChatError, DownloadCancelled
 from tinyllm_chat.chat.events import CacheState
+from tinyllm_chat.chat.finding import Query
 from tinyllm_chat.chat.presets import NONE
 from tinyllm_chat.tui import themes
 from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from tinyllm_chat.chat.conversation import Message
     from tinyllm_chat.chat.library import ChatLibrary
     from tinyllm_chat.chat.session import Session
+    from tinyllm_chat.tui.history import ChosenChat
     from tinyllm_chat.tui.inspector import Picked
 
 PANEL_COLUMNS = 100  # a terminal this wide has room for the panels
@@ -402,13 +404,19 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
         self.push_screen(HistoryScreen(self._chats, Keeper(self.session, self._chats), words), self._chat_chosen)
 
-    def _chat_chosen(self, chat_id: str | None) -> None:
+    def _chat_chosen(self, chosen: ChosenChat | None) -> None:
         self.wake()  # another chat may have been deleted or renamed
-        if chat_id is not None:
-            try:
-                self.open_chat(chat_id)
-            except (ChatError, OSError) as error:
-                self.say(str(error), "error")
+        if chosen is None:
+            return
+        try:
+            self.open_chat(chosen.id)
+        except (ChatError, OSError) as error:
+            self.say(str(error), "error")
+            return
+        messages = self.session.conversation.path()
+        best = Query(chosen.words).best([message.content for message in messages])
+        if best is not None:
+            self.call_after_refresh(self.pane.scroll_to_message, messages[best].id)
 
     def open_chat(self, chat_id: str) -> None:
         """Raises ChatError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import ClassVar, Protocol
 
@@ -65,8 +66,16 @@ class ChatKeeper(Protocol):
     def delete_chat(self, chat_id: str) -> None: ...
 
 
-class HistoryScreen(ModalScreen[str | None]):
-    """Comes back with the id of the chat to open."""
+@dataclass(frozen=True, slots=True)
+class ChosenChat:
+    """The chat to open, and the words that it was found by."""
+
+    id: str
+    words: str
+
+
+class HistoryScreen(ModalScreen[ChosenChat | None]):
+    """Comes back with the chat to open."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+c", "leave", "Close", show=False, priority=True),
@@ -295,12 +304,15 @@ class HistoryScreen(ModalScreen[str | None]):
             self._end_renaming()
             self._change(lambda: self._keeper.rename_chat(chat.id, title))
         elif (chosen := self._chosen) is not None:
-            self.dismiss(chosen.id)
+            self._choose(chosen)
+
+    def _choose(self, chat: ChatSummary) -> None:
+        self.dismiss(ChosenChat(chat.id, self._query if is_query(self._query) else ""))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if event.option_id is not None:
-            self.dismiss(self._hits[int(event.option_id)].chat.id)
+            self._choose(self._hits[int(event.option_id)].chat)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
