@@ -119,6 +119,6 @@ def test_models_to_choose_from(snap_compare: Any) -> None:
     async def run(pilot: Any) -> None:
         await until(pilot, "needs 287 MB", "too large")
 
-    settings = Settings({CONFIG: {"theme": "tinyllm-light"}})
+    settings = Settings({CONFIG: {"theme": "tinyllm-light", "show_panels": False}})
     app = TinyLLMChatApp(Session(ScriptedBackend(), None, settings), models=Models())
     assert snap_compare(app, terminal_size=(160, 45), run_before=run)

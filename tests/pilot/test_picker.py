@@ -123,7 +123,7 @@ async def test_another_model_goes_on_with_the_chat(open_chat):
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (240, 60)])
 async def test_it_fits_any_terminal(open_chat, size):
     async with open_chat(model=None, models=Models(), size=size) as chat:
-        await choosing(chat, "SmolLM2-135M", "Enter opens", "runs")
+        await choosing(chat, "SmolLM2-135M", "Enter open", "runs")
         await chat.press("end")
         await choosing(chat, "smollm2")
         await chat.pilot.resize_terminal(100, 30)

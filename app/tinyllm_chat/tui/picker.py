@@ -20,11 +20,17 @@ from tinyllm_chat.chat.describing import ModelFacts
 from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.tui.models import HUB_PREFIX, ModelChoice, ModelSource
 from tinyllm_chat.tui.text import clean_line, size
+from tinyllm_chat.tui.widgets.bars import Hint, Hints
 from tinyllm_chat.tui.widgets.fitted import FittedList
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, lines
 
 TO_DOWNLOAD = "to download"
 _PLACEHOLDER = "Search, or the path of a file, or hf:owner/repository/file.gguf"
+_KEYS = (
+    Hint("Enter", "open", "screen.open"),
+    Hint("Ctrl+L", "chats", "app.act('history')", 2),
+    Hint("Esc", "close", "screen.leave", 1),
+)
 _FRAME = 9  # rows of the sheet that are not the list's, its own margin among them
 _TYPE, _ARCHITECTURE, _SIZE, _NEEDS = 9, 12, 9, 15  # cells of the columns
 
@@ -56,6 +62,7 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
             yield Input(placeholder=_PLACEHOLDER, compact=True)
             yield FittedList()
             yield Static(Content.styled("looking for models …", MUTED), classes="foot")
+            yield Hints(_KEYS)
 
     def on_mount(self) -> None:
         field = self.query_one(Input)
@@ -87,7 +94,7 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
 
     def _found(self, choices: Sequence[ModelChoice]) -> None:
         self._choices = choices
-        self._say("Enter opens · Ctrl+L chats · Esc closes")
+        self._say("")
         self._fill()
 
     def _described(self, path: str, facts: ModelFacts) -> None:
@@ -102,7 +109,9 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
 
     def _say(self, text: str, style: str = MUTED) -> None:
         if self.is_attached:
-            self.query_one(".foot", Static).update(Content.styled(text, style))
+            foot = self.query_one(".foot", Static)
+            foot.display = bool(text)
+            foot.update(Content.styled(text, style))
 
     def _fill(self) -> None:
         """Puts the choices that have all the typed words into the list, each under the place it was found in."""
@@ -161,7 +170,11 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        text = event.value.strip()
+        self.action_open()
+
+    def action_open(self) -> None:
+        """What Enter does: an address of the Hub, else the chosen model, else the path of a file."""
+        text = self.query_one(Input).value.strip()
         if text.lower().startswith(HUB_PREFIX):
             self.dismiss(ModelChoice(text, ""))
         elif self._chosen is not None:
