@@ -190,12 +190,21 @@ def test_one_that_is_too_large_is_said(programs: Any, chats: list[Path]) -> None
     assert kept_bytes(chats[0].parent) == (0, 0)
 
 
-def test_a_folder_that_cannot_be_written_is_said(programs: Any, chats: list[Path], tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_said(programs: Any, chats: list[Path]) -> None:
     program = programs()
-    blocked = tmp_path / "file"
-    blocked.touch()
-    program.ask("question", blocked / "chat.kv")
-    assert "the cache of the chat is not kept" in program.leave(blocked / "chat.kv")
+    chats[0].mkdir()
+    program.ask("question", chats[0])
+    assert "the cache of the chat is not kept" in program.leave(chats[0])
+    assert not list(chats[0].parent.glob(".*"))
+
+
+def test_nothing_is_kept_of_a_chat_that_was_deleted(programs: Any, chats: list[Path]) -> None:
+    program = programs()
+    program.ask("question", chats[0])
+    chats[0].with_suffix(".jsonl").unlink()
+    program.backend.leave(chats[0])
+    program.backend.close()
+    assert kept_bytes(chats[0].parent) == (0, 0)
 
 
 def test_what_belongs_to_no_chat_is_swept(tmp_path: Path) -> None:

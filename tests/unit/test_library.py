@@ -68,6 +68,14 @@ def test_what_was_deleted_is_brought_back_as_it_was(shelf: Shelf) -> None:
     assert shelf.library.deleted() == shelf.library.deleted_here == []
 
 
+def test_the_kept_cache_of_what_was_deleted_is_gone(shelf: Shelf) -> None:
+    chat = shelf.write("one")
+    kept = shelf.store.folder / f"{chat}.kv"
+    kept.touch()
+    shelf.library.delete(chat)
+    assert not kept.exists()
+
+
 def test_what_was_deleted_goes_after_thirty_days(shelf: Shelf) -> None:
     chat = shelf.write("one")
     shelf.library.delete(chat)

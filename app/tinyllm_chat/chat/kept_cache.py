@@ -64,7 +64,7 @@ class KeptCaches:
         """Writes what is cached of a chat that is left. Returns a line for the user if there is something to say."""
         sequence = self._answered.pop(path, None)
         known = self._on_disk.get(path)
-        if not self._most_bytes or sequence is None or not sequence.position:
+        if not self._most_bytes or sequence is None or not sequence.position or not _has_chat(path):
             return None
         if known is not None and known[: sequence.position] == sequence.tokens:
             return None  # the file has all of it
@@ -79,6 +79,9 @@ class KeptCaches:
                 self._engine.save_sequence(sequence, file.write, self._fingerprint)
         except OSError as error:
             return f"{path}: the cache of the chat is not kept: {error.strerror or error}"
+        if not _has_chat(path):  # deleted meanwhile
+            _remove(path)
+            return None
         self._on_disk[path] = list(sequence.tokens)
         log.info("%s: kept %d tokens, %s", path, sequence.position, _size(size))
         return f"cache of the chat kept: {_size(size)}; {_size(size + others)} for all chats"
@@ -87,7 +90,7 @@ class KeptCaches:
 def sweep(folder: Path) -> None:
     """Removes kept caches whose chat is gone, and what a killed program left of one."""
     for path in folder.glob(f"*{ENDING}"):
-        if not path.with_suffix(".jsonl").exists():
+        if not _has_chat(path):
             _remove(path)
     for path in folder.glob(f".*{ENDING}.*.tmp"):
         with contextlib.suppress(OSError):
@@ -99,6 +102,10 @@ def kept_bytes(folder: Path) -> tuple[int, int]:
     """(how many caches of chats a folder has, what they take)"""
     sizes = [size for _, size, _ in _listed(folder)]
     return len(sizes), sum(sizes)
+
+
+def _has_chat(path: Path) -> bool:
+    return path.with_suffix(".jsonl").exists()
 
 
 def _make_room(path: Path, room: int) -> int:

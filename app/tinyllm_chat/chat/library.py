@@ -15,6 +15,7 @@ from tinyllm_chat.chat.errors import TranscriptError
 from tinyllm_chat.chat.files import make_private_folder, sync_folder
 from tinyllm_chat.chat.finding import Query
 from tinyllm_chat.chat.history import ChatSummary, HistoryIndex, Hit
+from tinyllm_chat.chat.kept_cache import cache_file
 from tinyllm_chat.chat.locks import is_held
 from tinyllm_chat.chat.transcript import CHAT_ID, Transcript, TranscriptStore
 from tinyllm_chat.chat.transcript_reader import read_conversation
@@ -123,6 +124,8 @@ class ChatLibrary:
             with _named(path, "cannot be deleted"):
                 make_private_folder(trash)
                 os.rename(path, trash / f"{int(self._clock())}-{chat_id}.jsonl")
+            with contextlib.suppress(OSError):
+                cache_file(path).unlink()
         finally:
             lock.release()
         _sync(trash, path.parent)
