@@ -66,8 +66,9 @@ def move_down(runner: Runner, pages: PageTable, begin: int, end: int, position: 
         turned = None if rotation is None else (*turns[rotation[0]], rotation[0].interleaved, rotation[1])
         _move_layer(runner.cache, layer, pages, begin, end, position, turned)
 
+    cached = [layer for layer, shape in enumerate(runner.cache.layers) if shape.heads]
     with ThreadPoolExecutor(runner.threads) as pool:  # NumPy lets go of the interpreter
-        list(pool.map(move, range(len(layers))))
+        list(pool.map(move, cached))
 
 
 Turns = tuple[NDArray[np.float32], NDArray[np.float32]]
