@@ -86,7 +86,7 @@ class InspectorScreen(ModalScreen[Picked | None]):
     """Dismissed with what was picked, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,f12,ctrl+c", "leave", "Close", show=False),
+        Binding("escape,q,alt+i,ctrl+c", "leave", "Close", show=False),
         Binding("right,l", "walk(1)", "Next token", show=False),
         Binding("left,h", "walk(-1)", "Token before", show=False),
         Binding("ctrl+right,n,tab", "unsure(1)", "Next unlikely token", show=False),

@@ -54,7 +54,7 @@ class ModelActions:
             names = ", ".join([*self._session.presets, NONE])
             self._app.say(f"The preset is {self._session.preset or NONE}; there are {names}")
 
-    @action("Take the next preset", keys="alt+m", group=SAMPLING)
+    @action("Take the next preset", keys="alt+m", slash="next-preset", group=SAMPLING)
     def next_preset(self) -> None:
         self._session.next_preset()
         self._tell_preset()
