@@ -24,9 +24,11 @@ from tinyllm_chat.chat.models import resolve_model
 from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.scripted import ScriptedBackend
 from tinyllm_chat.chat.session import Session
-from tinyllm_chat.chat.settings import Settings
+from tinyllm_chat.chat.settings import CONFIG, Settings
 from tinyllm_chat.chat.transcript import TranscriptStore
+from tinyllm_chat.cli import answer as answer_command
 from tinyllm_chat.cli import chat as chat_command
+from tinyllm_chat.cli.failure import Failure
 from tinyllm_chat.cli.program import program
 from tinyllm_chat.cli.text import one_line, printable, size
 from tinyllm_chat.cli.verbs import VERBS
@@ -302,6 +304,22 @@ def test_a_continued_chat_grows_by_the_prompt_and_its_answer(tiny: Path, folders
     asked = [record["content"] for record in records if record.get("role") == "user"]
     assert asked == ["An old question", "A new question"]
     assert "".join(record["text"] for record in records if record["type"] == "delta").endswith(ran.out)
+
+
+def test_a_prompt_that_does_not_fit_is_an_error() -> None:
+    session = Session(ScriptedBackend(context_length=100), None, Settings())
+    with pytest.raises(Failure, match="this message has 205 tokens; 100 fit"):
+        answer_command.answer(session, Path("m.gguf"), "word " * 200)
+
+
+def test_an_answer_that_goes_on_where_the_context_was_full_is_written_to_its_end(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    backend = ScriptedBackend(["Yes.", " ".join(["on"] * 300), " and so on."], context_length=200)
+    session = Session(backend, None, Settings({CONFIG: {"context_full": "drop-oldest"}}))
+    answer_command.answer(session, Path("m.gguf"), "a " * 50)
+    answer_command.answer(session, Path("m.gguf"), "Go")
+    assert capsys.readouterr().out.endswith("on on and so on.")
 
 
 def test_a_catalogue_model_is_downloaded_before_it_answers(

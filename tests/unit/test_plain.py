@@ -154,3 +154,28 @@ def test_without_a_model_a_message_is_not_lost_in_silence() -> None:
 def test_every_command_that_has_a_handler_exists() -> None:
     handlers = {name.removeprefix("_do_") for name in vars(PlainChat) if name.startswith("_do_")}
     assert handlers == {entry.name for entry in PlainChat.commands()}
+
+
+def test_a_full_context_is_told_with_what_can_be_done() -> None:
+    chat = Conversation("Yes.", "Yes.", "Yes.", "They agreed.", "No.")
+    chat.backend.context_length = 500
+    long, more = " ".join(["word"] * 300), " ".join(["more"] * 160)
+    first = " ".join(["First"] * 30)
+    lines = chat.with_lines("a " * 600, first, long, more, "/regen", "/summarize", "/summary", more, "/undrop")
+    text = "\n".join(lines)
+    assert "Not sent: this message has 604 tokens; 500 fit" in lines
+    refused = lines.index("Not sent: this message has 164 tokens, the chat before it 348; 500 fit")
+    assert [line.partition(":")[0] for line in lines[refused + 1 : refused + 4]] == ["/new", "/drop", "/summarize"]
+    assert "Summarizing 2 messages." in text
+    assert "Note: a summary stands for 2 messages, 39 tokens" in lines
+    assert "Summary: They agreed." in lines
+    assert "The model sees the whole chat again." in lines
+    assert "No." in lines
+
+
+def test_an_answer_that_goes_on_without_the_oldest_turns_is_heard_to_its_end() -> None:
+    chat = Conversation("Yes.", " ".join(["on"] * 300), "And so on.")
+    chat.backend.context_length = 200
+    lines = chat.with_lines("/context-full drop-oldest", "a " * 50, "Go")
+    assert lines[-3].startswith("Answer finished. 3 tokens")
+    assert any(line.startswith("Answer stopped: the context is full. ") for line in lines)

@@ -15,6 +15,7 @@ import click
 from tinyllm_chat.chat.events import (
     AnswerFailed,
     AnswerFinished,
+    MessageRefused,
     ModelFailed,
     ModelLoading,
     ModelReady,
@@ -60,7 +61,8 @@ def note(message: str) -> None:
 
 
 def _until_ready(session: Session, progress: ProgressBar) -> None:
-    while True:
+    ready = False
+    while not ready:
         for event in session.drain():
             match event:
                 case ModelLoading(stage, done, total):
@@ -71,9 +73,11 @@ def _until_ready(session: Session, progress: ProgressBar) -> None:
                     progress.close()
                     for message in info.notes:
                         note(message)
-                    return
+                    ready = True
                 case Notice(message):
                     note(message)
+                case MessageRefused(message=message):
+                    raise Failure(message)
         time.sleep(DRAIN_SECONDS)
 
 
@@ -83,8 +87,10 @@ def _until_finished(session: Session, write: _Output) -> str:
             match event:
                 case TextDelta(text=text, reasoning=False):
                     write(text)
-                case AnswerFinished(reason=reason):
+                case AnswerFinished(reason=reason) if not session.busy:  # else it goes on where the context was full
                     return reason
+                case MessageRefused(message=message):
+                    raise Failure(message)
                 case AnswerFailed(message=message):
                     raise Failure(message)
                 case Notice(message):

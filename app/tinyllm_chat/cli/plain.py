@@ -20,7 +20,10 @@ from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
     AnswerFinished,
+    Condensed,
+    Condensing,
     Event,
+    MessageRefused,
     ModelFailed,
     ModelLoading,
     ModelReady,
@@ -161,6 +164,8 @@ class PlainChat:
                 for event in self._session.drain():
                     if self._is_over(event):
                         return
+                if not self._session.busy and not self._session.queued:
+                    return  # it was refused
                 time.sleep(LOOK)
             except KeyboardInterrupt:
                 self._session.stop()
@@ -180,18 +185,28 @@ class PlainChat:
                 ending = ENDINGS.get(reason, "Answer finished")
                 took = duration(stats.first_token_seconds + stats.decode_seconds)
                 self._say(f"{ending}. {count(stats.generated_tokens, 'token')}, {took}.")
-                return True
+                return not self._session.busy  # where the context was full, it may go on
             case AnswerFailed(message=message):
                 self._write(self._spoken.end())
                 self._say(f"Error: {message}")
                 return True
-            case Notice():
+            case Condensing(messages=messages, done=done, total=total):
+                self._progress(f"summarizing {count(messages, 'message')}", done, total)
+            case Condensed():
+                self._said_stage, self._said_at = "reading the prompt", self._clock()
+            case Notice() | MessageRefused():
                 self._notice(event)
         return False
 
-    def _notice(self, notice: Notice) -> None:
-        kind = {"error": "Error", "warning": "Warning"}.get(notice.severity, "Note")
+    def _notice(self, notice: Notice | MessageRefused) -> None:
+        if isinstance(notice, MessageRefused):
+            kind = "Not sent"
+        else:
+            kind = {"error": "Error", "warning": "Warning"}.get(notice.severity, "Note")
         self._say(f"{kind}: {notice.message}")
+        for entry in COMMANDS.actions:
+            if entry.name in notice.offers:
+                self._say(f"{entry.usage}: {entry.help}.")
 
     # What commands do, by the names of the screen's actions
 
@@ -264,6 +279,24 @@ class PlainChat:
         if argument:
             self._session.set_context_full(argument.lower())
         self._say(f"When the context is full: {self._session.settings.value('context_full')}.")
+
+    def _do_drop(self, _argument: str) -> None:
+        self._session.drop_oldest()
+        self._answer()
+
+    def _do_undrop(self, _argument: str) -> None:
+        self._session.show_all()
+        self._say("The model sees the whole chat again.")
+
+    def _do_summarize(self, _argument: str) -> None:
+        self._session.summarize()
+        self._answer()
+
+    def _do_summary(self, argument: str) -> None:
+        if argument:
+            self._session.set_summary(argument)
+        cut = self._session.conversation.cut
+        self._say(f"Summary: {cut.summary if cut is not None and cut.summary else 'none'}")
 
     def _do_model(self, argument: str) -> None:
         if argument:
