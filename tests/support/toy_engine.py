@@ -157,6 +157,15 @@ def save_toy(sequence: ToySequence, write: Callable[[bytes], object], model: str
     write(" ".join([model, *map(str, sequence.tokens)]).encode())
 
 
+class ToyCache:
+    def __init__(self, runner: Any) -> None:
+        self.runner = runner
+
+    @property
+    def bytes_in_use(self) -> int:
+        return int(self.runner.sequence().position * self.runner.kv_bytes_per_token)
+
+
 class Cancel(threading.Event):
     pass
 
@@ -224,6 +233,8 @@ class Toy:
             unshiftable=self.unshiftable,
         )
         runner.close = lambda: setattr(runner, "closed", True)
+        runner.state_bytes = 0
+        runner.cache = ToyCache(runner)
         sequence = ToySequence(runner)
         runner.sequence = lambda: sequence
         self.runners.append(runner)

@@ -245,14 +245,14 @@ class _Writer:
 
     def cache_state(self) -> None:
         self._last_state = time.perf_counter()
-        info = self._opened.info
+        info, runner = self._opened.info, self._opened.runner
         used = self._opened.sequence.position
         self._emit(
             CacheState(
                 used,
                 info.context_length,
-                used * info.cache_bytes_per_token,
-                info.context_length * info.cache_bytes_per_token,
+                runner.cache.bytes_in_use,
+                info.context_length * info.cache_bytes_per_token + runner.state_bytes,
                 tuple(_cached(self._with_answer(), used, self._reused)),
                 self._reused,
                 len(self._prompt.ids) - self._reused,

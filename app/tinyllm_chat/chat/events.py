@@ -68,8 +68,8 @@ class CacheSegment:
 class CacheState:
     used: int  # tokens in the cache
     total: int  # context length in force
-    bytes_now: int
-    bytes_full: int
+    bytes_now: int  # in memory, other branches and chats included
+    bytes_full: int  # that the cache can take
     segments: tuple[CacheSegment, ...] = ()
     reused: int = 0  # tokens of the last prompt that were found in the cache
     evaluated: int = 0  # and those that were not

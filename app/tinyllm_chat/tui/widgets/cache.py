@@ -18,6 +18,7 @@ from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED, row
 
 SEGMENT_ROWS = 5  # messages that get a line of their own
 MAP_ROWS = 3
+NEARLY_FULL = 0.9  # share of the context from which its figure stands out
 EXCERPT = 80  # characters of a message that is pointed at
 # Whose message it is shows in the colour, neighbours differ in shade; what was found in the cache is dashed.
 _COLOURS = {
@@ -111,7 +112,7 @@ class CachePanel(Panel):
             *self._costs(state, width),
         ]
         return [
-            row(used, Content(share), width),
+            row(used, Content.styled(share, "$warning" if state.used >= NEARLY_FULL * state.total else ""), width),
             *(line.truncate(width, ellipsis=True) for line in facts),
             *(self._segment_row(segment, width) for segment in self._segments()),
             *self._unseen(width),
