@@ -125,3 +125,8 @@ def test_a_heading_tells_every_change_up_to_two():
     assert sampling_text(spans) == "t 0.80 · p 0.95 → t 0.85 from 43 → t 0.90 p 0.90 from 61"
     spans.append(SamplingSpan(70, {"temperature": 1.0, "top_p": 0.9}))
     assert sampling_text(spans) == "t 0.80 · p 0.95 → 2 changes → t 1.00 from 71"
+
+
+def test_the_seed_of_what_was_written_on_is_no_change():
+    spans = [SamplingSpan(0, {"temperature": 0.8, "seed": 1}), SamplingSpan(5, {"temperature": 0.8, "seed": 2})]
+    assert sampling_text(spans) == "t 0.80"

@@ -156,7 +156,7 @@ def sampling_text(spans: Sequence[SamplingSpan]) -> str:
     known: dict[str, Any] = dict(first)
     changes: list[str] = []
     for span in spans[1:]:
-        changed = {name: value for name, value in span.values.items() if known.get(name) != value}
+        changed = {name: value for name, value in span.values.items() if name != "seed" and known.get(name) != value}
         known.update(changed)
         if changed:
             values = " ".join(_value(name, value) for name, value in changed.items())
