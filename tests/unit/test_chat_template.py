@@ -237,6 +237,16 @@ class TestUnfinishedAnswer:
         )
         assert prompt.segments[-1] == Segment(tuple(recorded), 1)
 
+    @pytest.mark.parametrize("content", ["h\ufffd", "h", ""])
+    def test_keeps_ids_that_end_within_a_character(self, tokenizer, content):
+        """Stopped there, the text shows that something is missing; going on from there, it does not."""
+        recorded = tokenizer.encode("hé", add_bos=False)[0 if content else 1 : 2]
+        assert b"".join(map(tokenizer.piece, recorded)) == "hé".encode()[0 if content else 1 : 2]
+        prompt = template(CHATML, tokenizer).prompt(
+            [user("hi"), assistant(content, ids=recorded)], continue_final_message=True
+        )
+        assert prompt.segments[-1] == Segment(tuple(recorded), 1)
+
     def test_controls_nothing(self, tokenizer):
         prompt = template(CHATML, tokenizer).prompt([user("hi"), assistant("<|im_end|>")], continue_final_message=True)
         assert not any(map(tokenizer.is_marker, prompt.segments[-1].ids))

@@ -473,3 +473,19 @@ def test_the_seed_that_was_drawn_is_reported():
     seeds = {run(Script([1]), params=params, max_tokens=1)[-1].stats.seed for _ in range(5)}
     assert len(seeds) == 5
     assert [run(Script([1]), params=SamplingParams(seed=s), max_tokens=1)[-1].stats.seed for s in seeds] == list(seeds)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ([90, 91, 92], "\ufffdok"),  # nothing to complete: a byte that belongs nowhere
+        ([90, 93, 94], "😀ok"),
+        ([95, 93, 94], "😀ok"),
+        ([90, 93, 92], "\ufffdok"),
+    ],
+)
+def test_a_character_that_the_prompt_leaves_incomplete_is_completed(prompt, text):
+    """An answer that is written on may end in the middle of one."""
+    own = {1: b"\x80", 2: b"ok", 92: b"a", 93: b"\xf0\x9f", 94: b"\x98", 95: b"\xe2"}
+    script = Script([1, 2], Tokenizer([own.get(id, b"") for id in range(100)]))
+    assert text_of(run(script, prompt)) == text

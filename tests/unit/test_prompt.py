@@ -110,6 +110,12 @@ def test_without_a_template_messages_follow_each_other_as_text() -> None:
     assert [segment.tokens for segment in prompt.segments] == [3, 2, 5]
 
 
+@pytest.mark.parametrize("content", ["he", "he\ufffd"])
+def test_without_a_template_an_answer_may_end_within_a_character(content: str) -> None:
+    ids = [PAIR, "é".encode()[0]]
+    assert completion().build([user("Oh "), answered(content, ids)]).ids == [*b"Oh ", *ids]
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -6,6 +6,7 @@ the cache could not be reused, and the model would not see what it had written.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,5 +137,7 @@ class PromptBuilder:
         if not all(0 <= id < self._tokenizer.vocab_size for id in ids):
             return None
         pieces = [self._tokenizer.piece(id) for id in ids]  # of a control token: nothing
-        said = b"".join(pieces).decode("utf-8", "replace")
-        return ids if all(pieces) and said == message.content else None
+        # The last character may be incomplete: shown as U+FFFD, or left out of an answer that goes on there.
+        decode = codecs.getincrementaldecoder("utf-8")
+        said = (decode("replace").decode(b"".join(pieces), complete) for complete in (True, False))
+        return ids if all(pieces) and message.content in said else None
