@@ -1,10 +1,11 @@
-"""How much of a processor core the screen takes while an answer streams in.
+"""How much of a processor core the screen takes while an answer streams in, and how long a key takes to be seen.
 
-    python benchmarks/screen_duty.py [--rate 300] [--seconds 10] [--size 160x45] [--turns 10] [--json]
+    python benchmarks/screen_duty.py [--rate 300] [--seconds 10] [--size 160x45] [--lines 10000] [--json]
 
 The real app draws on a pseudo-terminal of the given size, with a scripted backend that delivers Markdown at a steady
-rate after some earlier turns. Printed are the processor time of the screen's thread and of the whole process (which
-adds the thread that writes to the terminal), as shares of one core. POSIX only.
+rate below earlier answers of so many lines. Printed are the processor time of the screen's thread and of the whole
+process (which adds the thread that writes to the terminal), as shares of one core; then, in a second run, the time from
+a key to its character on the terminal while the answer streams. POSIX only.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import fcntl
 import json
 import os
 import pty
+import statistics
 import struct
 import sys
 import tempfile
@@ -61,8 +63,14 @@ def force(m1: float, m2: float, r: float) -> float:
 """
 
 
-def stream(rate: float, seconds: float, turns: int) -> dict[str, float]:
-    """Runs the app on this process's terminal and returns the figures."""
+TURNS = 20  # in which the earlier lines are: as many messages as the chat lays out at once
+KEYS = [chr(code) for code in range(ord("가"), ord("가") + 60)]  # none of them is in the answer, and none comes twice
+KEY_PAUSE = 0.1  # seconds between a key that was seen and the next one
+CONTEXT = 1 << 20  # tokens; nothing has to be left out
+
+
+def stream(rate: float, seconds: float, lines: int, started: int) -> dict[str, float]:
+    """Runs the app on this process's terminal and returns the figures; writes to `started` when the answer begins."""
     from tinyllm_chat.chat.events import CacheSegment, CacheState
     from tinyllm_chat.chat.scripted import ScriptedBackend, split_tokens
     from tinyllm_chat.chat.session import Session
@@ -81,7 +89,7 @@ def stream(rate: float, seconds: float, turns: int) -> dict[str, float]:
             counts.append((request.message_id, "assistant", len(self._answer.written)))
             used = sum(tokens for _, _, tokens in counts)
             segments = tuple(CacheSegment(*parts) for parts in counts)
-            return CacheState(used, 8192, used * 23040, 8192 * 23040, segments)
+            return CacheState(used, CONTEXT, used * 23040, CONTEXT * 23040, segments)
 
         def drain(self):  # type: ignore[no-untyped-def]
             if self.started is not None:
@@ -93,7 +101,8 @@ def stream(rate: float, seconds: float, turns: int) -> dict[str, float]:
     wanted = int(rate * seconds)
     section = split_tokens(SECTION)
     long_answer = (section * (wanted // len(section) + 1))[:wanted]
-    backend = PacedBackend([SECTION] * turns + [long_answer], automatic=True)
+    sections = max(1, round(lines / TURNS / SECTION.count("\n")))
+    backend = PacedBackend([SECTION * sections] * TURNS + [long_answer], automatic=True, context_length=CONTEXT)
     session = Session(backend, None, Settings())
     figures: dict[str, float] = {}
 
@@ -106,18 +115,20 @@ def stream(rate: float, seconds: float, turns: int) -> dict[str, float]:
 
             while session.model is None:
                 await asyncio.sleep(0.05)
-            for turn in range(turns):
+            for turn in range(TURNS):
                 session.send(f"Question {turn + 1}?")
                 self.wake()
                 while session.busy:
                     await asyncio.sleep(0.05)
             await asyncio.sleep(1.0)
+            figures["lines"] = self.pane.virtual_size.height
             backend.automatic = False
             session.send("And now at length?")
             backend.start()
             self.wake()
             wall, thread, process = time.monotonic(), time.thread_time(), time.process_time()
             backend.started = wall
+            os.write(started, b"!")
             while session.busy:
                 await asyncio.sleep(0.1)
             wall = time.monotonic() - wall
@@ -138,18 +149,21 @@ def stream(rate: float, seconds: float, turns: int) -> dict[str, float]:
     return figures
 
 
-def in_terminal(arguments: argparse.Namespace) -> dict[str, float]:
-    """Runs `stream` in a child process on a pseudo-terminal, whose output is read and thrown away."""
+def in_terminal(arguments: argparse.Namespace, *, typing: bool) -> dict[str, float]:
+    """Runs `stream` in a child process on a pseudo-terminal, whose output is read; `typing`: types while it streams."""
+    begun, started = os.pipe()
     with tempfile.NamedTemporaryFile("r", suffix=".json") as result:
         pid, terminal = pty.fork()
         if pid == 0:
             os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-            figures = stream(arguments.rate, arguments.seconds, arguments.turns)
+            figures = stream(arguments.rate, arguments.seconds, arguments.lines, started)
             Path(result.name).write_text(json.dumps(figures))
             os._exit(0)
         columns, rows = (int(number) for number in arguments.size.split("x"))
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        os.close(started)
         written = 0
+        screen = Seen()
 
         def read_all() -> None:
             nonlocal written
@@ -161,9 +175,19 @@ def in_terminal(arguments: argparse.Namespace) -> dict[str, float]:
                 if not data:
                     return
                 written += len(data)
+                screen.feed(data)
 
         reader = threading.Thread(target=read_all)
         reader.start()
+        waits = []
+        os.read(begun, 1)
+        for key in KEYS if typing else ():
+            pressed = screen.expect(key)
+            os.write(terminal, key.encode())
+            if not screen.seen.wait(5.0) or screen.at is None:
+                break
+            waits.append(screen.at - pressed)
+            time.sleep(KEY_PAUSE)
         os.waitpid(pid, 0)
         reader.join()
         text = result.read()
@@ -171,7 +195,33 @@ def in_terminal(arguments: argparse.Namespace) -> dict[str, float]:
         raise SystemExit("the app ended early")
     figures = json.loads(text)
     figures["terminal_bytes"] = written
+    if typing:
+        figures["keys"] = len(waits)
+        figures["key_median"], figures["key_p95"] = statistics.median(waits), statistics.quantiles(waits, n=20)[-1]
     return figures
+
+
+class Seen:
+    """When a character that is waited for comes to the terminal."""
+
+    def __init__(self) -> None:
+        self.seen = threading.Event()
+        self.at: float | None = None
+        self._wanted = b""
+        self._rest = b""
+
+    def expect(self, character: str) -> float:
+        """From now on this character is waited for; the time."""
+        self.seen.clear()
+        self.at = None
+        self._wanted = character.encode()
+        return time.monotonic()
+
+    def feed(self, data: bytes) -> None:
+        if self._wanted and self._wanted in self._rest + data and not self.seen.is_set():
+            self.at = time.monotonic()
+            self.seen.set()
+        self._rest = data[-8:]
 
 
 def main() -> None:
@@ -179,19 +229,23 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=300.0, help="tokens per second")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--size", default="160x45", help="COLUMNSxROWS")
-    parser.add_argument("--turns", type=int, default=10, help="earlier turns in the chat")
+    parser.add_argument("--lines", type=int, default=10_000, help="lines of earlier answers")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    figures = in_terminal(arguments)
+    figures = in_terminal(arguments, typing=False)
+    typed = in_terminal(arguments, typing=True)
+    figures |= {name: typed[name] for name in ("keys", "key_median", "key_p95")}
     if arguments.json:
         print(json.dumps(figures))
         return
     print(
-        f"{arguments.size}, {arguments.turns} earlier turns, {arguments.rate:g} tokens/s for {figures['seconds']:.1f} s"
+        f"{arguments.size}, {figures['lines']:.0f} earlier lines, {arguments.rate:g} tokens/s for "
+        f"{figures['seconds']:.1f} s"
     )
     print(f"screen thread  {100 * figures['screen_thread']:5.1f} % of a core")
     print(f"whole process  {100 * figures['process']:5.1f} %")
     print(f"idle           {100 * figures['idle']:5.1f} %")
+    print(f"a key is seen  {1e3 * figures['key_median']:5.1f} ms median, {1e3 * figures['key_p95']:.1f} ms p95")
     print(f"to terminal    {figures['terminal_bytes'] / 1e6:5.2f} MB in all")
 
 
