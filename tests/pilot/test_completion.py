@@ -56,6 +56,9 @@ async def test_models_that_are_here_are_suggested(open_chat):
         def choices(self):
             return [ModelChoice("a", "", "/models/a.gguf"), ModelChoice("b", "to download")]
 
+        def opened(self, path):
+            pass
+
     async with open_chat(models=Models()) as chat:
         await chat.type("/model ")
         await chat.until(lambda: shown(chat) == ["/model /models/a.gguf"])
