@@ -68,6 +68,12 @@ def run_process(*arguments: str | Path, stdin: bytes = b"") -> Ran:
     return Ran(ran.returncode, ran.stdout.decode(), ran.stderr.decode())
 
 
+def answered(*arguments: str | Path, stdin: bytes = b"") -> Ran:
+    """The same in this process, where the engine is there already."""
+    result = run(*arguments, stdin=stdin)
+    return Ran(result.exit_code, result.stdout, result.stderr)
+
+
 def the_line(text: str) -> str:
     """The one line that standard error holds."""
     assert "Traceback" not in text
@@ -244,7 +250,7 @@ def test_pull_of_an_unknown_name() -> None:
 
 def test_answer_is_all_there_is_on_standard_output(tiny: Path) -> None:
     first = run_process(tiny, "-p", "Hi", "-n", "12", "--seed", "7")
-    again = run_process(tiny, "-p", "Hi", "-n", "12", "--seed", "7")
+    again = answered(tiny, "-p", "Hi", "-n", "12", "--seed", "7")
     assert (first.code, again.code) == (0, 0), first.err
     assert first.out
     assert first.out == again.out
@@ -255,10 +261,10 @@ def test_prompt_from_standard_input_and_file_is_the_same_prompt(tiny: Path, tmp_
     (tmp_path / "prompt.txt").write_text("What is it?\n")
     flags = ["-n", "8", "--temp", "0"]
     answers = [
-        run_process(tiny, *flags, "-p", "What is it?"),
+        answered(tiny, *flags, "-p", "What is it?"),
         run_process(tiny, *flags, stdin=b"What is it?\n"),
-        run_process(tiny, *flags, "-f", tmp_path / "prompt.txt"),
-        run_process(tiny, *flags, "-f", "-", stdin=b"What is it?\r\n"),
+        answered(tiny, *flags, "-f", tmp_path / "prompt.txt"),
+        answered(tiny, *flags, "-f", "-", stdin=b"What is it?\r\n"),
     ]
     assert all(answer.code == 0 for answer in answers)
     assert len({answer.out for answer in answers}) == 1
@@ -268,10 +274,10 @@ def test_raw_skips_the_chat_template(tmp_path: Path) -> None:
     """What the file would say through its template is what is said with --raw by writing the template out."""
     tiny = tiny_model.write(tmp_path / "raw.gguf", "{{ messages[0].content }} and")
     flags = ["-n", "8", "--temp", "0"]
-    templated = run_process(tiny, *flags, "-p", "Hi")
-    raw = run_process(tiny, *flags, "--raw", "-p", "Hi and")
+    templated = answered(tiny, *flags, "-p", "Hi")
+    raw = answered(tiny, *flags, "--raw", "-p", "Hi and")
     assert templated.out == raw.out != ""
-    assert run_process(tiny, *flags, "--raw", "-p", "Hi").out != raw.out
+    assert answered(tiny, *flags, "--raw", "-p", "Hi").out != raw.out
 
 
 def test_prompt_that_is_no_text(tiny: Path) -> None:
@@ -281,7 +287,7 @@ def test_prompt_that_is_no_text(tiny: Path) -> None:
 
 
 def test_an_answer_leaves_no_transcript_but_a_continued_chat_grows(tiny: Path, folders: Path) -> None:
-    assert run_process(tiny, "-p", "Hi", "-n", "4").code == 0
+    assert answered(tiny, "-p", "Hi", "-n", "4").code == 0
     assert not list(folders.rglob("*.jsonl"))
     result = run("--continue", tiny, "-p", "Hi")
     assert result.exit_code == 1
@@ -527,22 +533,22 @@ def test_a_template_that_is_of_no_use_gives_way_to_what_the_tokens_imply(
 ) -> None:
     path = tiny_model.write(tmp_path / "other.gguf", template)
     flags = ["-n", "8", "--temp", "0", "-p", "Hi"]
-    result = run_process(path, *flags)
+    result = answered(path, *flags)
     assert result.code == 0
     note = result.err.splitlines()[0]
     assert said in note
     assert "chatml is used" in note
-    assert result.out == run_process(tiny, *flags).out != ""
+    assert result.out == answered(tiny, *flags).out != ""
 
 
 def test_a_template_that_is_wanted(tmp_path: Path, tiny: Path) -> None:
     (tmp_path / "my.jinja").write_text("{{ messages[0].content }} and")
     flags = ["-n", "8", "--temp", "0"]
-    own = run_process(tiny, *flags, "--chat-template", tmp_path / "my.jinja", "-p", "Hi")
-    assert own.out == run_process(tiny, *flags, "--raw", "-p", "Hi and").out != ""
-    assert run_process(tiny, *flags, "--chat-template", "none", "-p", "Hi and").out == own.out
-    chatml = run_process(tiny, *flags, "--chat-template", "chatml", "-p", "Hi")
-    assert chatml.out == run_process(tiny, *flags, "-p", "Hi").out
+    own = answered(tiny, *flags, "--chat-template", tmp_path / "my.jinja", "-p", "Hi")
+    assert own.out == answered(tiny, *flags, "--raw", "-p", "Hi and").out != ""
+    assert answered(tiny, *flags, "--chat-template", "none", "-p", "Hi and").out == own.out
+    chatml = answered(tiny, *flags, "--chat-template", "chatml", "-p", "Hi")
+    assert chatml.out == answered(tiny, *flags, "-p", "Hi").out
     result = run(tiny, "--chat-template", "no-such", "-p", "Hi")
     assert result.exit_code == 1
     assert "chat template 'no-such': expected a file or one of none, alpaca" in the_line(result.stderr)
@@ -551,10 +557,10 @@ def test_a_template_that_is_wanted(tmp_path: Path, tiny: Path) -> None:
 def test_what_is_thought_is_no_part_of_the_answer(tmp_path: Path) -> None:
     path = tiny_model.write(tmp_path / "thinks.gguf", tiny_model.TEMPLATE + "<think>\n{# </think> #}")
     flags = ["-n", "8", "--temp", "0", "-p", "Hi"]
-    result = run_process(path, *flags)
+    result = answered(path, *flags)
     assert result.out == ""
     assert "the model was still thinking" in result.err
-    off = run_process(path, *flags, "--think", "off")
+    off = answered(path, *flags, "--think", "off")
     assert off.out != ""
     assert "thinking" not in off.err
 
@@ -566,7 +572,7 @@ def write_config(folders: Path, text: str) -> None:
 
 def test_config_typo_is_a_warning_that_names_file_key_and_near_match(folders: Path, tiny: Path) -> None:
     write_config(folders, "[sampling]\ntemprature = 0.5\n")
-    ran = run_process(tiny, "-p", "Hi", "-n", "4", "--temp", "0")
+    ran = answered(tiny, "-p", "Hi", "-n", "4", "--temp", "0")
     assert ran.code == 0
     warning = ran.err.splitlines()[0]
     assert "config.toml" in warning
@@ -576,7 +582,7 @@ def test_config_typo_is_a_warning_that_names_file_key_and_near_match(folders: Pa
 
 def test_config_that_is_no_toml_is_a_warning(folders: Path, tiny: Path) -> None:
     write_config(folders, "[sampling\n")
-    ran = run_process(tiny, "-p", "Hi", "-n", "4")
+    ran = answered(tiny, "-p", "Hi", "-n", "4")
     assert ran.code == 0
     assert "config.toml" in ran.err.splitlines()[0]
 
