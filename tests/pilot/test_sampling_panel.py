@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from textual.events import MouseScrollUp
+from tinyllm_chat.tui.widgets.panels import sparkline
 from tinyllm_chat.tui.widgets.prompt import Prompt
 from tinyllm_chat.tui.widgets.sampling import SamplingPanel
 
@@ -107,3 +108,18 @@ async def test_where_the_time_goes_is_measured_and_shown_while_it_is_wanted(open
         await chat.press("alt+o")
         assert not chat.backend.profiling
         assert not any("barrier wait" in line for line in chat.screen)
+
+
+def test_the_speed_of_a_whole_answer_fits_into_its_place():
+    assert sparkline([], 8) == ""
+    assert sparkline([1.0, 2.0, 3.0], 8) == "▃▅▇"
+    assert sparkline([0.0] * 30 + [9.0] * 30, 4) == "▁▁▇▇"
+    assert len(sparkline([5.0] * 1001, 12)) == 12
+    assert sparkline([5.0], 0) == ""
+
+
+async def test_every_answer_has_a_curve_of_its_own(open_chat):
+    async with open_chat("One two three", size=SIZE) as chat:
+        await chat.ask("Go")
+        await chat.ask("And?")
+        await chat.until(lambda: chat.screen[row_of(chat, "decode")].count("▇") == 1)

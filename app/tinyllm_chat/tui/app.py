@@ -250,6 +250,10 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
             self._panels.sampling.show(self.session.sampling, self._flashing, self.session.preset or "")
         self._show_status(self._input_rule.note)
 
+    def begin_curve(self) -> None:
+        """Another answer begins: its speed is drawn from here on."""
+        self._panels.speed.begin()
+
     def _cache(self) -> CacheState | None:
         """What is in the cache: nothing, as long as a model has not been asked anything."""
         model, cache = self.session.model, self.session.cache

@@ -124,6 +124,7 @@ class Feed:
     # Answers
 
     def _answer_started(self, event: AnswerStarted) -> None:
+        self._app.begin_curve()
         if view := self._pane.view_of(event.message_id):
             view.show_progress(Progress.of_prompt(event.reused_tokens, event.prompt_tokens, 0.0))
 

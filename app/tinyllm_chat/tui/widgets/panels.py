@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from textual import events
 from textual.app import ComposeResult
@@ -18,7 +19,7 @@ from tinyllm_chat.tui.widgets.profile import ROWS as PROFILE_ROWS
 from tinyllm_chat.tui.widgets.profile import ProfilePanel
 from tinyllm_chat.tui.widgets.sampling import SamplingPanel
 
-SPEED_SAMPLES = 32
+SPEED_SAMPLES = 7200  # points of one answer's curve: an hour of them
 _SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -40,6 +41,11 @@ class SpeedPanel(Panel):
         self._speed = Speed()
         self._samples: deque[float] = deque(maxlen=SPEED_SAMPLES)
 
+    def begin(self) -> None:
+        """Another answer begins, and so does the curve."""
+        self._samples.clear()
+        self.refresh()
+
     def show(self, speed: Speed, sample: float | None = None) -> None:
         """`sample`: one more point of the curve."""
         if sample is not None:
@@ -60,8 +66,13 @@ class SpeedPanel(Panel):
 
 
 def sparkline(samples: Sequence[float], width: int) -> str:
-    """The last samples as a curve from zero, with some air above the highest."""
-    shown = list(samples)[-width:]
+    """All samples as a curve from zero, with some air above the highest; many are averaged."""
+    shown = list(samples)
+    if width <= 0:
+        return ""
+    if len(shown) > width:
+        ends = [place * len(shown) // width for place in range(width + 1)]
+        shown = [sum(shown[a:b]) / (b - a) for a, b in pairwise(ends)]
     top = max(shown, default=0.0)
     if top <= 0:
         return ""
