@@ -140,6 +140,7 @@ records = st.fixed_dictionaries(
 )
 
 
+@hypothesis_settings(max_examples=30)
 @given(st.lists(records | json_values, max_size=12))
 def test_hostile_records_make_a_chat_or_are_refused(document: list[Any]) -> None:
     try:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tinyllm_chat.chat.conversation import title_of
 from tinyllm_chat.chat.errors import HistoryError
@@ -70,8 +70,7 @@ class Hit:
     snippet: Snippet
 
 
-@dataclass(frozen=True, slots=True)
-class _Stamp:
+class _Stamp(NamedTuple):
     """What tells one state of a file from another."""
 
     mtime: int  # nanoseconds
@@ -153,7 +152,8 @@ class HistoryIndex:
                 chat, dot, kind = entry.name.rpartition(".")
                 if (dot, kind) == (".", "jsonl") and CHAT_ID.fullmatch(chat):
                     with contextlib.suppress(OSError):
-                        stat = os.stat(entry.path)  # DirEntry's own knows no inode on Windows
+                        # On Windows, what the folder says of its files lacks the inode.
+                        stat = os.stat(entry.path) if os.name == "nt" else entry.stat()
                         # SQLite's integers have a sign.
                         stamps[chat] = _Stamp(stat.st_mtime_ns, stat.st_size, stat.st_ino & (1 << 62) - 1)
         return stamps
