@@ -85,6 +85,21 @@ async def test_text_of_every_kind_keeps_to_its_place(open_chat, size):
 
 
 @pytest.mark.parametrize("size", ENDS, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_text_of_every_kind_cut_into_tokens_anywhere_keeps_to_its_place(open_chat, size):
+    answers = [list(text) for text in TEXTS.values()]
+    async with open_chat(*answers, size=size, settings={"inspect_tokens": True}) as chat:
+        for text in TEXTS.values():
+            await chat.ask(text[:10].replace("\n", " "))
+            assert chat.session.conversation.leaf.is_seen
+            check(chat)
+        await chat.send("/inspect")
+        await chat.until(lambda: chat.app.screen.is_modal)
+        for _ in range(3):
+            await chat.press("right")
+            check(chat)
+
+
+@pytest.mark.parametrize("size", ENDS, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_what_covers_the_chat_fits(open_chat, size):
     async with open_chat(TEXTS["chinese"], size=size, models=Models()) as chat:
         await chat.ask("Why? 👍 " + TEXTS["arabic"])
@@ -93,6 +108,8 @@ async def test_what_covers_the_chat_fits(open_chat, size):
             ("/theme", "Esc"),
             ("/help", "Esc closes"),
             ("/model", "Esc"),
+            ("/inspect", "Esc back"),
+            ("/details", "Esc closes"),
             ("/palette", "Search"),
         ]:
             await chat.send(command)

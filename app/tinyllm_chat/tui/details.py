@@ -10,16 +10,19 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from tinyllm_chat.chat.conversation import Message, SamplingSpan
 from tinyllm_chat.chat.settings import RARE_SAMPLING
 from tinyllm_chat.tui.text import SHORT_NAMES, clean_line, count, duration, label, rate, sampling_value
 from tinyllm_chat.tui.tokens import percent
-from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, columns, lines
+from tinyllm_chat.tui.widgets.rows import ACCENT, GAP, MUTED, columns, lines
 
 NAME_COLUMN = 14
+LOW = 32  # rows below which the facts may need all there is
 _OTHER = object()  # equal to no value
 ENDS = {
     "eog": "by the model",
@@ -40,21 +43,36 @@ class DetailsScreen(ModalScreen[None]):
         self._message = message
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="sheet"):
+        low = self.app.size.height < LOW
+        with Vertical(classes="sheet -high" if low else "sheet"):
             yield Static(Content.styled("How this answer was made", f"bold {ACCENT}"), classes="title")
-            with VerticalScroll(classes="-short"):
-                yield Static(self._text(80))
+            with VerticalScroll(classes="" if low else "-short"):
+                yield Facts(self._message)
             yield Static(Content.styled("Esc closes", MUTED), classes="foot")
-
-    def _text(self, width: int) -> Content:
-        rows = []
-        for name, value in facts(self._message):
-            cells = [Content.styled(name, MUTED), Content(clean_line(value))]
-            rows += columns(cells, [NAME_COLUMN, width - NAME_COLUMN - 3])
-        return lines(rows)
 
     def action_dismiss_empty(self) -> None:
         self.dismiss(None)
+
+
+class Facts(Widget):
+    """Names and values in two columns."""
+
+    def __init__(self, message: Message) -> None:
+        super().__init__()
+        self._facts = tuple(facts(message))
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        return len(self._lines(width))
+
+    def render(self) -> Content:
+        return lines(self._lines(self.content_size.width))
+
+    def _lines(self, width: int) -> list[Content]:
+        rows: list[Content] = []
+        for name, value in self._facts:
+            cells = [Content.styled(name, MUTED), Content(clean_line(value))]
+            rows += columns(cells, [NAME_COLUMN, max(1, width - NAME_COLUMN - GAP)])
+        return rows
 
 
 def facts(message: Message) -> Iterator[tuple[str, str]]:

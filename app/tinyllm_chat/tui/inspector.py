@@ -18,7 +18,7 @@ from tinyllm_chat.chat.conversation import Message
 from tinyllm_chat.tui.details import sampling_at
 from tinyllm_chat.tui.text import clean_line, count
 from tinyllm_chat.tui.tokens import TokenText, legend, next_unsure
-from tinyllm_chat.tui.widgets.bars import Rule, VerticalRule
+from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, VerticalRule
 from tinyllm_chat.tui.widgets.choice import ChoiceView
 from tinyllm_chat.tui.widgets.lines import Lines, Piece
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, row
@@ -113,7 +113,15 @@ class InspectorScreen(ModalScreen[Picked | None]):
             yield TokenPane(TokenText(self._message, coloured=app.has_shades, marks=True))
             yield VerticalRule()
             yield ChoiceView()
-        yield Static(id="inspector-foot")
+        yield Hints(
+            [
+                Hint("←→", "token", "screen.walk(1)", rank=2),
+                Hint("Tab", "next unlikely", "screen.unsure(1)", rank=4),
+                Hint("↑↓", "alternative", "screen.choose(1)", rank=3),
+                Hint("Enter", "branch", "screen.branch", rank=1),
+                Hint("Esc", "back", "screen.leave"),
+            ]
+        )
 
     def on_mount(self) -> None:
         self._look()
@@ -154,11 +162,6 @@ class InspectorScreen(ModalScreen[Picked | None]):
         left = Content.assemble(("Token inspector", f"bold {ACCENT}"), (f"  {name} · {known}", MUTED))
         right = Content.assemble(("probability ", MUTED), legend(app.has_shades)) if width > 76 else Content()
         self.query_one("#inspector-title", Static).update(row(left, right, width))
-        keys = (("←→", "token"), ("Tab", "next unlikely"), ("↑↓", "alternative"), ("Enter", "branch"), ("Esc", "back"))
-        parts: list[tuple[str, str] | str] = []
-        for key, what in keys:
-            parts += [(key, "bold"), (f" {what}", MUTED), ("  ·  " if width > 90 else " · ", MUTED)]
-        self.query_one("#inspector-foot", Static).update(Content.assemble(*parts[:-1]))
 
     def _show(self) -> None:
         choice = self._message.choices.get(self._token)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
+from rich.cells import split_graphemes
 from textual.content import Content
 from textual.style import Style
 
@@ -98,19 +101,29 @@ class TokenText:
                 line = at + 1
 
     def _piece(self, start: int, stop: int) -> Piece:
-        content = Content.assemble(*(self._token(at) for at in range(start, stop)))
+        texts = [self._shown(at) for at in range(start, stop)]
+        content = Content("".join(texts))
+        ends = whole_characters(content.plain, [0, *accumulate(map(len, texts))])
+        for at, (first, last) in enumerate(pairwise(ends), start):
+            if first < last:
+                style = CURSOR if at == self._cursor else heat(self._message.choices[at].logprob, self._coloured)
+                content = content.stylize(style, first, last)
+                content = content.stylize(Style.from_meta({"message": self._message.id, "token": at}), first, last)
         return Piece(content.wrap)
 
-    def _token(self, at: int) -> Content:
+    def _shown(self, at: int) -> str:
         text = clean(self._texts[at - self._first])
         if self._marks:
             text = text.replace("\n", "↵\n")
-        if text.endswith("\n"):
-            text = text[:-1]  # the line ends here anyway
-        style = (
-            "bold reverse $primary" if at == self._cursor else heat(self._message.choices[at].logprob, self._coloured)
-        )
-        return Content.styled(text, style).stylize(Style.from_meta({"message": self._message.id, "token": at}))
+        return text.removesuffix("\n")  # the line ends here anyway
+
+
+def whole_characters(text: str, places: Sequence[int]) -> list[int]:
+    """The places, those within what is drawn as one character moved behind it: it can have but one style."""
+    if text.isascii():
+        return list(places)
+    starts = [*(start for start, _, _ in split_graphemes(text)[0]), len(text)]
+    return [starts[bisect_left(starts, place)] for place in places]
 
 
 def named(text: str) -> str:
