@@ -22,6 +22,13 @@ async def test_a_message_that_cannot_fit_comes_back_into_the_input(open_chat):
         assert "You" not in chat.text
 
 
+async def test_a_message_that_begins_with_a_slash_comes_back_as_it_was_typed(open_chat):
+    async with open_chat(backend={"context_length": 200}) as chat:
+        await chat.send(f"//{LONG}")
+        await chat.sees("200 fit")
+        assert chat.app.prompt.text == f"//{LONG}"
+
+
 async def test_a_full_chat_says_what_can_be_done_and_a_click_does_it(open_chat):
     async with open_chat("Yes.", backend=SMALL, size=WIDE) as chat:
         await filled(chat)

@@ -574,7 +574,8 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
     def return_to_prompt(self, texts: Sequence[str]) -> None:
         """Gives back what was waiting to be sent."""
         if texts:
-            self.prompt.give_back("\n".join(texts))
+            text = "\n".join(texts)
+            self.prompt.give_back(f"/{text}" if text.startswith("/") else text)  # no command: see `submit`
             self.pane.show_queued(())
 
     def action_complete(self) -> None:
