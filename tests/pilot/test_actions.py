@@ -14,7 +14,7 @@ from tinyllm_chat.tui.app import TinyLLMChatApp, hints
 from tinyllm_chat.tui.models import ModelChoice
 from tinyllm_chat.tui.palette import ActionProvider
 from tinyllm_chat.tui.picker import ModelScreen
-from tinyllm_chat.tui.registry import Action, UnknownCommand, is_command, key_name
+from tinyllm_chat.tui.registry import Action, UnknownCommand, is_command, key_name, key_names
 from tinyllm_chat.tui.screens import HelpRow, HelpScreen
 from tinyllm_chat.tui.widgets.prompt import Prompt
 
@@ -58,6 +58,18 @@ async def test_every_slash_command_reaches_its_action(open_chat, ran):
             assert ran[-1] == (name, "an argument"), slash
 
 
+async def test_every_key_on_a_selected_message_reaches_its_action(open_chat, ran):
+    async with open_chat() as chat:
+        chat.app.pane.focus()
+        for entry in ACTIONS:
+            for key in entry.message_keys:
+                ran.clear()
+                await chat.pilot.press(key)
+                assert ran == [(entry.name, "")], key
+        await chat.pilot.press("3")
+        assert ran[-1] == ("copy_code", "3")
+
+
 async def test_the_palette_reaches_every_action(open_chat, ran):
     async with open_chat() as chat:
         provider = ActionProvider(chat.app.screen)
@@ -88,7 +100,7 @@ async def test_an_action_that_needs_a_value_asks_for_it_in_the_input(open_chat):
 
 @pytest.mark.parametrize("close", ["escape", "f1", "q", "ctrl+c"])
 async def test_help_lists_every_action_with_keys_and_command(open_chat, close):
-    async with open_chat(size=(120, 100)) as chat:
+    async with open_chat(size=(120, 200)) as chat:
         await chat.press("f1")
         assert isinstance(chat.app.screen, HelpScreen)
         assert len(chat.app.screen.query(HelpRow)) == len(ACTIONS)
@@ -96,8 +108,8 @@ async def test_help_lists_every_action_with_keys_and_command(open_chat, close):
         for entry in ACTIONS:
             assert entry.help[:40] in text
             assert entry.usage in text
-            for key in entry.keys:
-                assert key_name(key) in text
+            for key in key_names(entry):
+                assert key in text
         await chat.press(close)
         assert not isinstance(chat.app.screen, HelpScreen)
         assert not chat.toasts
@@ -132,6 +144,8 @@ def test_no_key_and_no_command_means_two_things():
     slashes = [slash for entry in ACTIONS for slash in entry.slash]
     assert len(keys) == len(set(keys))
     assert len(slashes) == len(set(slashes))
+    message_keys = [key for entry in ACTIONS for key in entry.message_keys]
+    assert len(message_keys) == len(set(message_keys))
     assert not {"ctrl+h", "ctrl+i", "ctrl+m", "ctrl+a", "tab", "f10", "f11"} & set(keys)
 
 
@@ -358,5 +372,9 @@ WITHOUT_COMMAND = {
 
 
 def test_every_action_has_a_key_and_a_command_or_a_reason():
-    assert {entry.name for entry in ACTIONS if not entry.keys} <= WITHOUT_KEY | {"undrop", "drop", "summarize"}, NO_KEY
+    assert {entry.name for entry in ACTIONS if not (entry.keys or entry.message_keys)} <= WITHOUT_KEY | {
+        "undrop",
+        "drop",
+        "summarize",
+    }, NO_KEY
     assert {entry.name for entry in ACTIONS if not entry.slash} == WITHOUT_COMMAND, NO_COMMAND

@@ -236,7 +236,7 @@ async def test_the_title_bar_tells_model_chat_and_where_it_is_kept(open_chat):
 async def test_the_system_prompt_is_shown_and_sent(open_chat):
     async with open_chat() as chat:
         await chat.send("/system Be brief.")
-        await chat.sees("System prompt\nBe brief.")
+        await chat.sees("▸ System prompt  Be brief.")
         await chat.ask("Hello")
         assert [message.role for message in chat.backend.requests[0].messages] == ["system", "user"]
 

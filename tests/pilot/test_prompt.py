@@ -23,7 +23,7 @@ async def test_a_paste_of_many_lines_is_one_message(open_chat):
         text = "\r\n".join(f"line {number}" for number in range(500))
         paste(chat, text)
         await chat.until(lambda: chat.app.prompt.text)
-        assert chat.app.prompt.text == text.replace("\r\n", "\n")
+        assert chat.app.prompt.whole_text == text.replace("\r\n", "\n")
         await chat.press("enter")
         await chat.until(lambda: chat.backend.requests)
         assert chat.backend.requests[0].messages[-1].content == text.replace("\r\n", "\n")

@@ -160,3 +160,33 @@ def test_tokens_in_colours(snap_compare):
         await chat.sees("**fundamental concept**")
 
     assert snap_compare(an_app(theme="tinyllm-light"), terminal_size=(100, 30), run_before=run)
+
+
+async def branched(pilot) -> None:
+    """Two turns; the second one answered twice."""
+    chat = chat_of(pilot)
+    await chat.ready()
+    await chat.ask("What is gravity?")
+    await chat.ask("And why?")
+    await chat.press("ctrl+r")
+    await chat.until(lambda: len(chat.backend.requests) == 3)
+    chat.backend.finish()
+    await chat.until(lambda: not chat.session.busy)
+
+
+def test_a_selected_message(snap_compare):
+    async def run(pilot) -> None:
+        await branched(pilot)
+        await chat_of(pilot).press("shift+tab")
+
+    app = an_app("It is the curvature of spacetime.", "Because *mass* bends it.", "```\nF = m * g\n```")
+    assert snap_compare(app, terminal_size=(80, 24), run_before=run)
+
+
+def test_the_tree_of_a_conversation(snap_compare):
+    async def run(pilot) -> None:
+        await branched(pilot)
+        await chat_of(pilot).press("alt+t", "up")
+
+    app = an_app("It is the curvature of spacetime.", "Because *mass* bends it.", "Nobody knows.")
+    assert snap_compare(app, terminal_size=(100, 30), run_before=run)

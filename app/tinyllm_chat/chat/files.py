@@ -25,9 +25,9 @@ def make_private_folder(folder: Path) -> None:
         raise NotADirectoryError(20, "not a folder", str(folder))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replaces `path` by `data` (0600): after a crash there is the old file or the new one. Raises OSError."""
-    with atomic_file(path) as file:
+    with atomic_file(path, sync) as file:
         file.write(data)
 
 

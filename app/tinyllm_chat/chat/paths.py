@@ -62,6 +62,14 @@ class Paths:
     def log_file(self) -> Path:
         return self.state / "tinyllm-chat.log"
 
+    @property
+    def prompt_history(self) -> Path:
+        return self.state / "prompts.jsonl"
+
+    @property
+    def drafts(self) -> Path:
+        return self.state / "drafts"
+
     def listed(self) -> dict[str, Path]:
         """Every place by its name, for `--paths`."""
         return {
@@ -69,6 +77,8 @@ class Paths:
             "transcripts": self.transcripts,
             "exports": self.exports,
             "models": self.models,
+            "prompts": self.prompt_history,
+            "drafts": self.drafts,
             "log": self.log_file,
             "cache": self.cache,
         }

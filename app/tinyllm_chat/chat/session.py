@@ -173,7 +173,7 @@ class Session(Looking, Sampling):
         edited.extend(text, ())  # without token ids: the model did not write this
         edited.finish("edited", None)
         self._record(lambda transcript: transcript.whole_message(edited))
-        self._changed(Step("the edit", before, added=edited.id, text=text))
+        self._changed(Step("the edit", before, added=edited.id))
 
     def take_back(self, index: int = -1) -> str:
         """Removes a text from those that wait, by default the last, and returns it. Raises SessionError."""

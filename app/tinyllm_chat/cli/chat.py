@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinyllm_chat.chat.drafts import DraftKeeper
 from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.chat.library import ChatLibrary
 from tinyllm_chat.chat.local_backend import LocalBackend
@@ -17,6 +18,7 @@ from tinyllm_chat.chat.logs import start_logging
 from tinyllm_chat.chat.opening import ModelOptions
 from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.presets import load_presets
+from tinyllm_chat.chat.prompt_history import PromptHistory
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import LoadResult, load_settings
 from tinyllm_chat.chat.transcript import TranscriptStore
@@ -233,6 +235,8 @@ def _show_screen(session: Session, model: Path | None, places: Paths, loaded: Lo
         warnings=loaded.warnings,
         keys=loaded.keys,
         config_folder=places.config,
+        history=PromptHistory(places.prompt_history),
+        drafts=DraftKeeper(places.drafts),
         log_file=places.log_file,
     )
     if code:

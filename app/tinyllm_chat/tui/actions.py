@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tinyllm_chat.chat.attaching import completed
 from tinyllm_chat.chat.context_policy import POLICIES
-from tinyllm_chat.chat.conversation import Conversation
-from tinyllm_chat.chat.errors import ExportError, SettingsError
+from tinyllm_chat.chat.errors import ChatError, ExportError, SettingsError
 from tinyllm_chat.chat.exports import FORMATS
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, parse
+from tinyllm_chat.tui.message_actions import MessageActions
 from tinyllm_chat.tui.model_actions import ModelActions
 from tinyllm_chat.tui.models import HUB_PREFIX
 from tinyllm_chat.tui.registry import PROGRAM, SAMPLING, VIEW, Commands, action, actions_of, values_of
@@ -40,7 +41,7 @@ _POLICIES = dict(
 )
 
 
-class Actions(ModelActions):
+class Actions(MessageActions, ModelActions):
     """The handlers. Errors of the chat layer pass through: whoever runs an action shows them."""
 
     def __init__(self, app: TinyLLMChatApp, clock: Callable[[], float] = time.monotonic) -> None:
@@ -53,15 +54,42 @@ class Actions(ModelActions):
 
     @action("Send the message; it waits while a model loads or an answer is written", keys="enter", hint="send")
     def send(self) -> None:
-        self._app.submit(self._app.prompt.take())
+        draft = self._app.prompt.draft
+        try:
+            self._app.submit(self._app.prompt.take(), draft.text)
+        except ChatError:
+            self._app.prompt.set_draft(draft)
+            raise
 
     @action("Start a new line in the message", keys="ctrl+j shift+enter", hint="line", rank=4)
     def newline(self) -> None:
         self._app.prompt.insert("\n")
 
+    @action("Write the message in your own editor, which $VISUAL or $EDITOR names", keys="ctrl+g", slash="editor")
+    def editor(self) -> None:
+        self._app.edit_outside()
+
+    @action("Attach a text file; @ and its name do the same", keys="alt+a", slash="attach", argument="[FILE]")
+    def attach(self, argument: str) -> None:
+        self._app.prompt.insert(completed("@", argument) if argument else "@")
+
+    @action("Show in full what was pasted", keys="alt+x", slash="expand")
+    def expand(self) -> None:
+        if not self._app.prompt.unfold():
+            self._app.say("Nothing is folded in the input, or more than can be shown", "warning")
+
+    @action("Take the last message that waits back into the input; Up does it too", keys="alt+w", slash="unqueue")
+    def take_back(self) -> None:
+        self._app.take_back()
+
     @action("Stop the answer; its text stays", keys="escape", slash="stop", hint="stop", rank=1)
     def stop(self) -> None:
         self._app.screen.clear_selection()
+        if self._app.leave_edit():
+            return
+        if self._app.pane.selected is not None:
+            self.leave_messages()
+            return
         self._app.stop_download()
         self._app.return_to_prompt(self._session.stop())
 
@@ -80,31 +108,26 @@ class Actions(ModelActions):
     def last_chat(self) -> None:
         self._app.open_chat(self._session.chat_before())
 
-    @action("Answer the last message again, beside the present answer", keys="ctrl+r", slash="regen regenerate retry")
-    def regenerate(self) -> None:
-        self._session.regenerate()
-        self._app.pane.follow()
-
     @action("Write on where the last answer ends", keys="ctrl+t", slash="continue")
     def continue_answer(self) -> None:
         self._session.continue_answer()
         self._app.pane.follow()
 
-    @action("Show the answer before this one, where there are several", keys="alt+comma alt+p", slash="previous")
-    def previous_answer(self) -> None:
-        self._other_answer(-1)
-
-    @action("Show the answer after this one", keys="alt+full_stop alt+n f9", slash="next")
-    def next_answer(self) -> None:
-        self._other_answer(1)
-
-    @action("Say what the model is told before the conversation", slash="system", argument="[TEXT]")
+    @action("Say what the model is told before the conversation", keys="alt+r", slash="system", argument="[TEXT]")
     def system(self, argument: str) -> None:
         if argument:
             self._session.set_system_prompt(argument)
         else:
-            system = self._session.conversation.system
-            self._app.prompt.set_text(f"/system {system.content if system is not None else ''}")
+            self._app.edit_system_prompt()
+
+    @action("Give this chat a name; without one it is called by its first message", slash="rename", argument="NAME")
+    def rename(self, argument: str) -> None:
+        self._session.rename(argument)
+
+    @action("Pin this chat, which keeps it at the top of the list, or unpin it", keys="alt+k", slash="pin")
+    def pin(self) -> None:
+        self._session.pin(not self._session.conversation.pinned)
+        self._app.say("Pinned" if self._session.conversation.pinned else "No longer pinned")
 
     @action("Let the model think before it answers, or not", slash="think", argument="[on|off|auto]")
     def think(self, argument: str) -> None:
@@ -167,15 +190,6 @@ class Actions(ModelActions):
             raise ExportError("/import needs the name of a file")
         self._session.import_chat(Path(os.path.expanduser(argument)))
         self._app.start_over()
-
-    @action("Copy the last answer", keys="ctrl+y", slash="copy")
-    def copy(self) -> None:
-        answers = [message for message in self._session.conversation.path() if message.role == "assistant"]
-        if not answers or not answers[-1].content:
-            self._app.say("There is no answer to copy yet", "warning")
-            return
-        self._app.copy_to_clipboard(answers[-1].content)
-        self._app.say("Copied the last answer")
 
     # Sampling
 
@@ -250,7 +264,7 @@ class Actions(ModelActions):
 
     @action("Go to the first message", keys="ctrl+home", group=VIEW)
     def scroll_top(self) -> None:
-        self._app.pane.scroll_home(animate=False)
+        self._app.pane.go_to_start()
 
     @action("Go to the end and follow it", keys="ctrl+end", slash="end", group=VIEW)
     def scroll_bottom(self) -> None:
@@ -316,7 +330,7 @@ class Actions(ModelActions):
     def interrupt(self) -> None:
         prompt, screen = self._app.prompt, self._app.screen
         if selected := screen.get_selected_text() or prompt.selected_text:
-            self._app.copy_to_clipboard(selected)
+            self._app.copy(selected, "What is selected")
             screen.clear_selection()
         elif prompt.text:
             prompt.remember(prompt.take())
@@ -361,14 +375,6 @@ class Actions(ModelActions):
         return self._app.model_paths()
 
     # Inside
-
-    def _other_answer(self, step: int) -> None:
-        conversation: Conversation = self._session.conversation
-        answers = [message for message in conversation.path() if message.role == "assistant"]
-        if not answers or len(conversation.siblings(answers[-1].id)) < 2:
-            self._app.say("The last answer has no alternatives; /regen makes one", "warning")
-            return
-        self._session.select_sibling(answers[-1].id, step)
 
     def _nudge(self, name: str, steps: int) -> None:
         self._session.nudge(name, steps)

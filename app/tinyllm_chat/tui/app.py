@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,20 +16,32 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
+from tinyllm_chat.chat.attaching import attachments, completed, completions, mentioned, unfinished
 from tinyllm_chat.chat.conversation import MessageState
+from tinyllm_chat.chat.drafts import Draft, DraftKeeper
 from tinyllm_chat.chat.errors import ChatError, DownloadCancelled
 from tinyllm_chat.chat.events import CacheState
 from tinyllm_chat.chat.finding import Query
 from tinyllm_chat.chat.presets import NONE
 from tinyllm_chat.tui import themes
 from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
+from tinyllm_chat.tui.clipboard import Clipboard, Copied
 from tinyllm_chat.tui.feed import Feed, variant_of
 from tinyllm_chat.tui.guard import stderr_to_log
 from tinyllm_chat.tui.keymap import Keymap, keymap
 from tinyllm_chat.tui.models import ModelChoice, ModelSource
 from tinyllm_chat.tui.palette import ActionProvider
-from tinyllm_chat.tui.registry import Action, UnknownCommand, commands_by_key, is_command, key_name, pair_name
-from tinyllm_chat.tui.text import clean_line
+from tinyllm_chat.tui.registry import (
+    Action,
+    Suggestion,
+    UnknownCommand,
+    commands_by_key,
+    is_command,
+    key_name,
+    key_names,
+    pair_name,
+)
+from tinyllm_chat.tui.text import clean, clean_line, count, size
 from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, TitleBar, VerticalRule, status
 from tinyllm_chat.tui.widgets.cache import CacheFigures, CachePanel
 from tinyllm_chat.tui.widgets.ground import Column, PlainScreen, Row
@@ -36,13 +49,14 @@ from tinyllm_chat.tui.widgets.lines import CENTERED_FROM
 from tinyllm_chat.tui.widgets.pane import ChatPane
 from tinyllm_chat.tui.widgets.panels import Panels, Speed
 from tinyllm_chat.tui.widgets.progress import Progress
-from tinyllm_chat.tui.widgets.prompt import InputBar, Prompt
+from tinyllm_chat.tui.widgets.prompt import SHOWN_WHOLE, InputBar, Prompt
 from tinyllm_chat.tui.widgets.sampling import SamplingPanel
 from tinyllm_chat.tui.widgets.suggestions import Suggestions
 
 if TYPE_CHECKING:
-    from tinyllm_chat.chat.conversation import Message
+    from tinyllm_chat.chat.conversation import Attachment, Message
     from tinyllm_chat.chat.library import ChatLibrary
+    from tinyllm_chat.chat.prompt_history import PromptHistory
     from tinyllm_chat.chat.session import Session
     from tinyllm_chat.tui.history import ChosenChat
     from tinyllm_chat.tui.inspector import Picked
@@ -52,7 +66,10 @@ PANEL_WIDTH = 38  # with the line before them
 TALL = 30  # rows from which there is room for empty ones
 TICK = 1 / 20  # seconds between two looks at what the backend did, while something is expected
 IDLE_TICK = 1.0
+NAME_CHARACTERS = 1000  # of the end of a draft in which a command or the name of a file is looked for
+DRAFT_DELAY = 0.5  # seconds of peace after a key before the draft is put on disk
 FLASH_SECONDS = 0.7
+CLIPBOARD = "clipboard"  # the group of workers that wait for a clipboard program
 DOWNLOAD = "download"  # the group of the worker that fetches a model
 # Seconds after which a running thread hands the interpreter on. With Python's 5 ms the thread that calls the engine for
 # every token waits for the screen longer than a token takes.
@@ -65,7 +82,8 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
     `model`: path to open once the screen stands. `models`: what to choose from, when there is no model and later.
     `chats`: those that are kept.
     `warnings`: lines to show from the start, such as settings that were not understood. `keymap`: the keys in force, if
-    not those the program comes with. `config_folder`: where the user's themes are.
+    not those the program comes with. `config_folder`: where the user's themes are. `history` and `drafts` keep
+    what is sent and what is being written; None: nothing is kept.
     """
 
     CSS_PATH = Path(__file__).with_name("style.tcss")  # not relative, so that a subclass finds it too
@@ -83,6 +101,8 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         warnings: Sequence[str] = (),
         keymap: Keymap | None = None,
         config_folder: Path | None = None,
+        history: PromptHistory | None = None,
+        drafts: DraftKeeper | None = None,
     ) -> None:
         super().__init__()
         self.session = session
@@ -98,17 +118,27 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         self._warnings = tuple(warnings)
         self._actions = Actions(self)
         self._panels_wanted = bool(session.settings.value("show_panels"))
+        self.editing: str | None = None  # id of the message whose text is in the input
+        self._draft_before = Draft()  # what was in the input before
+        self._system_clipboard = Clipboard(self._write_to_terminal, os.environ)
         self._flashing: frozenset[str] = frozenset()
         self._flash_timer: Timer | None = None
         self._ticking: Timer | None = None
         self._speed = Speed()
         self.header = TitleBar()
-        self.pane = ChatPane(lambda message: variant_of(session.conversation, message))
+        self.pane = ChatPane(lambda message: variant_of(session.conversation, message), message_keys())
         self.feed = Feed(self)
         self._top_rule = Rule(id="top-rule")
         self._input_rule = Rule(id="input-rule")
         self._suggestions = Suggestions()
-        self._input = InputBar({"tab": "app.complete", **commands_by_key(self.keymap.actions)})
+        keys = commands_by_key(self.keymap.actions)
+        self._input = InputBar(Prompt({"tab": "app.complete", **keys}, history, session.count_tokens))
+        self._input.prompt.take_waiting = self._take_waiting
+        self._drafts = drafts
+        self._draft_timer: Timer | None = None
+        self._folder = Path.cwd()  # where the names of files begin
+        self._looked_at = ""  # the draft whose files are shown
+        self._hints = Hints(hints(self.keymap.actions))
         self._panel_rule = VerticalRule()
         self._panels = Panels(self._text_of)
         self._panels.show_profile(session.settings.value("show_profile"))
@@ -137,13 +167,15 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
                 yield self._input
             yield self._panel_rule
             yield self._panels
-        yield Hints(hints(self.keymap.actions))
+        yield self._hints
 
     def on_mount(self) -> None:
         self._set_first_theme()
         # Brought back by the shell, the terminal is empty; Textual would draw only what changes from then on.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.prompt.focus()
+        if self._drafts is not None:
+            self.prompt.set_draft(self._drafts.open())
         for warning in self._warnings:
             self.report(warning, "warning")
         self.pane.show_heat(self.session.settings.value("inspect_tokens"))
@@ -393,6 +425,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     def start_over(self) -> None:
         """The chat is another one."""
+        self.leave_edit()
         self.pane.clear_notes()
         self.pane.follow()
 
@@ -524,8 +557,8 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     # Actions
 
-    def action_act(self, name: str) -> None:
-        self.run_entry(next(entry for entry in ACTIONS if entry.name == name))
+    def action_act(self, name: str, argument: str = "") -> None:
+        self.run_entry(next(entry for entry in ACTIONS if entry.name == name), argument)
 
     def choose_action(self, entry: Action) -> None:
         """From the palette: what needs an argument is put into the input to be completed."""
@@ -537,27 +570,43 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     def run_entry(self, entry: Action, argument: str = "") -> bool:
         """Runs an action and shows what is wrong; False if something was."""
+        return self.attempt(lambda: entry.run(self._actions, argument))
+
+    def attempt(self, what: Callable[[], None]) -> bool:
+        """Does something that may be refused, and shows that it was; False then."""
         try:
-            entry.run(self._actions, argument)
+            what()
         except (ChatError, OSError) as error:
             self.say(str(error), "error")
             return False
         self.wake()
         return True
 
-    def submit(self, text: str) -> None:
-        """Sends a text, or does what it commands."""
-        if is_command(text.strip()):
-            self._command(text.strip())
-            return
+    def submit(self, text: str, typed: str | None = None) -> None:
+        """Sends a text, or does what it commands. `typed`: the part of it that may name files; None: all of it.
+
+        Raises ChatError for what cannot be sent.
+        """
         if not text.strip():
             return
-        self.session.send(text.replace("//", "/", 1) if text.startswith("//") else text)
+        if self.editing is None and is_command(text.strip()):
+            self._command(text.strip())
+            return
+        known = self._attached_to(self.editing)
+        files = attachments(text if typed is None else typed, self._folder, known)
+        if self.editing is not None:
+            self._finish_edit(self.editing, text, files)
+        else:
+            self.session.send(text.replace("//", "/", 1) if text.startswith("//") else text, files)
         self.prompt.remember(text)
         self.pane.follow()
         self.pane.show_queued(self.session.queued)
         if self.session.model is None and self.session.loading is None:
             self.say("No model is open: the message waits. /model opens one", "warning")
+
+    def _attached_to(self, message_id: str | None) -> tuple[Attachment, ...]:
+        conversation = self.session.conversation
+        return conversation[message_id].attachments if message_id is not None and message_id in conversation else ()
 
     def _command(self, text: str) -> None:
         try:
@@ -571,6 +620,72 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         else:
             self.prompt.give_back(text)
 
+    def begin_edit(self, message: Message) -> None:
+        """Puts a message into the input; sending makes another branch of it."""
+        if self.editing is None:
+            self._draft_before = self.prompt.draft
+        self.editing = message.id
+        self.prompt.set_text(message.content)
+
+    def leave_edit(self) -> bool:
+        """Puts back what was in the input before; False if nothing was being edited."""
+        if self.editing is None:
+            return False
+        self.editing, draft, self._draft_before = None, self._draft_before, Draft()
+        self.prompt.set_draft(draft)
+        return True
+
+    def _finish_edit(self, message_id: str, text: str, files: Sequence[Attachment]) -> None:
+        if message_id not in self.session.conversation:
+            self.session.send(text, files)
+        elif self.session.conversation[message_id].role == "assistant":
+            self.session.edit_answer(message_id, text)
+        else:
+            self.session.resend(message_id, text, files)
+        self.leave_edit()
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """What the widgets of the library call."""
+        self.copy(text, "What is selected")
+
+    def copy(self, text: str, what: str) -> None:
+        """Puts a text on the clipboard and says what became of it."""
+        self._clipboard = text
+        if self._system_clipboard.tools:
+            self.run_worker(partial(self._copy_with_tool, text, what), group=CLIPBOARD, thread=True)
+        else:
+            self._say_copied(self._system_clipboard.send(text), text, what)
+
+    def _copy_with_tool(self, text: str, what: str) -> None:
+        """On a worker thread: programs may be slow."""
+        copied = self._system_clipboard.copy(text)
+        if self.is_running:
+            self.call_from_thread(self._say_copied, copied, text, what)
+
+    def _say_copied(self, copied: Copied, text: str, what: str) -> None:
+        size = f"{what}, {len(text):,} {'character' if len(text) == 1 else 'characters'}"
+        self.say(f"{clean_line(size)}: {copied.how}", "information" if copied.done else "warning")
+
+    def _write_to_terminal(self, sequence: str) -> None:
+        if self._driver is not None:
+            self._driver.write(sequence)
+
+    def edit_system_prompt(self) -> None:
+        from tinyllm_chat.tui.system_prompt import SystemPromptScreen
+
+        system = self.session.conversation.system
+        self.push_screen(SystemPromptScreen(system.content if system is not None else ""), self._system_prompt_edited)
+
+    def _system_prompt_edited(self, text: str | None) -> None:
+        if text is not None:
+            self.attempt(lambda: self.session.set_system_prompt(text))
+
+    def edit_outside(self) -> None:
+        """Has the draft written in the user's own editor. Raises EditorError."""
+        from tinyllm_chat.tui.editor import edited
+
+        self.prompt.set_text(clean(edited(self.prompt.whole_text, self.suspend)))
+
     def return_to_prompt(self, texts: Sequence[str]) -> None:
         """Gives back what was waiting to be sent."""
         if texts:
@@ -582,33 +697,78 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         """Completes what is typed to the first that is suggested, and pressed again to the next."""
         completed = self._suggestions.completed(self.prompt.text)
         if completed is not None:
-            self.prompt.set_text(completed)
+            self.prompt.set_draft(Draft(completed, self.prompt.draft.folded))
 
     def on_text_area_changed(self) -> None:
-        self._suggestions.show(COMMANDS.suggestions(self.prompt.text, self._actions))
+        self._suggestions.show(self._suggest())
+        self._looked_at = ""
+        if self._drafts is not None:
+            if self._draft_timer is not None:
+                self._draft_timer.stop()
+            self._draft_timer = self.set_timer(DRAFT_DELAY, self._save_draft)
+
+    def _save_draft(self) -> None:
+        if self._drafts is not None:
+            self._drafts.save(self.prompt.draft)
+
+    def on_unmount(self) -> None:
+        self._save_draft()
+        if self._drafts is not None:
+            self._drafts.close()
+
+    def _suggest(self) -> list[Suggestion]:
+        """What the text before the cursor may become."""
+        text = self.prompt.text
+        if self.prompt.cursor_location == self.prompt.document.end:
+            end = text[-NAME_CHARACTERS:]
+            if (name := unfinished(end)) is not None:
+                names = completions(name, self._folder)
+                return [Suggestion(text[: -len(end)] + completed(end, each), each) for each in names if each != name]
+        return COMMANDS.suggestions(text, self._actions) if len(text) < NAME_CHARACTERS else []
+
+    def _take_waiting(self) -> bool:
+        """Brings the last text that waits back into the input, if there is one."""
+        if not self.session.queued:
+            return False
+        self.take_back()
+        return True
 
     def on_input_bar_draft_changed(self, event: InputBar.DraftChanged) -> None:
         event.stop()
         self.count_draft()
 
     def count_draft(self) -> None:
-        text = self.prompt.text
-        if not text.strip() or is_command(text):
+        draft = self.prompt.draft
+        if not draft.text.strip() or is_command(draft.text):
             self._input.count.show(None)
             return
-        tokens, model = self.session.count_tokens(text), self.session.model
+        if draft.text != self._looked_at and not self._suggestions.tabbed:
+            self._looked_at = draft.text
+            self._suggestions.show(self._attached_now(draft.text))
+        tokens, model = self.session.count_tokens(draft.whole), self.session.model
         if tokens is None and model is not None:
             self._input.count_on()
             return
         self._input.count.show(tokens, too_many=model is not None and (tokens or 0) > model.context_length)
 
+    def _attached_now(self, typed: str) -> list[Suggestion]:
+        """The files that go with what is typed, each with its size; or why it cannot go."""
+        lines = []
+        known = self._attached_to(self.editing)
+        for name in mentioned(typed[:SHOWN_WHOLE], self._folder, [each.name for each in known]):
+            try:
+                (file,) = attachments(f'@"{name}"', self._folder, known)
+            except ChatError as error:
+                lines.append(Suggestion("", f"+ {name}", str(error).removeprefix(f"{name}: ")))
+                continue
+            tokens = self.session.count_tokens(file.text) if len(file.text) <= SHOWN_WHOLE else None
+            length = size(len(file.text.encode())) if tokens is None else count(tokens, "token")
+            lines.append(Suggestion("", f"+ {name}", f"{length}, goes with the message"))
+        return lines
+
     def on_chat_pane_variant_asked(self, event: ChatPane.VariantAsked) -> None:
         event.stop()
-        try:
-            self.session.select_sibling(event.message_id, event.step)
-        except ChatError as error:
-            self.say(str(error), "warning")
-        self.wake()
+        self.attempt(lambda: self.session.select_sibling(event.message_id, event.step))
 
     def _text_of(self, message_id: str) -> str:
         conversation = self.session.conversation
@@ -627,8 +787,26 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     def on_chat_pane_link_clicked(self, event: ChatPane.LinkClicked) -> None:
         event.stop()
-        self.copy_to_clipboard(event.address)
-        self.say(f"Copied the address {event.address}")
+        self.copy(event.address, f"The address {event.address}")
+
+    def on_chat_pane_waiting_clicked(self, event: ChatPane.WaitingClicked) -> None:
+        event.stop()
+        self.take_back(event.index)
+
+    def take_back(self, index: int = -1) -> None:
+        """Puts a text that waits back into the input."""
+        self.prompt.give_back(self.session.take_back(index))
+        self.pane.show_queued(self.session.queued)
+        self.prompt.focus()
+
+    def on_chat_pane_typed(self, event: ChatPane.Typed) -> None:
+        event.stop()
+        self.pane.select(None)
+        self.prompt.focus()
+        self.prompt.paste(event.text)
+
+    def on_chat_pane_focus_changed(self) -> None:
+        self._hints.show(message_hints() if self.pane.has_focus else hints(self.keymap.actions))
 
 
 def hints(actions: Sequence[Action] = ACTIONS) -> list[Hint]:
@@ -646,6 +824,21 @@ def hints(actions: Sequence[Action] = ACTIONS) -> list[Hint]:
     ]
 
 
+def message_hints() -> list[Hint]:
+    """What stands there while single keys act on the selected message."""
+    return [
+        Hint(key_names(entry)[len(entry.keys)], entry.message_hint, entry.command, rank)
+        for rank, entry in enumerate(ACTIONS)
+        if entry.message_hint
+    ]
+
+
+def message_keys() -> dict[str, str]:
+    """The action string of every key that acts on the selected message."""
+    keys = {key: entry.command for entry in ACTIONS for key in entry.message_keys}
+    return keys | {str(number): f"app.act('copy_code', '{number}')" for number in range(1, 10)}
+
+
 def run(
     session: Session,
     *,
@@ -655,6 +848,8 @@ def run(
     warnings: Sequence[str] = (),
     keys: Mapping[str, Any] | None = None,
     config_folder: Path | None = None,
+    history: PromptHistory | None = None,
+    drafts: DraftKeeper | None = None,
     log_file: Path | None = None,
 ) -> int:
     """Shows the chat until the user leaves; returns the exit code. The session stays the caller's to close.
@@ -674,6 +869,8 @@ def run(
                 warnings=[*warnings, *chosen.warnings],
                 keymap=chosen,
                 config_folder=config_folder,
+                history=history,
+                drafts=drafts,
             )
             app.run()
         if app.return_code:

@@ -82,12 +82,18 @@ class Feed:
         last = self._pane.views[-1:]
         if any(view.paint() for view in last) or not all(isinstance(event, TextDelta | CacheState) for event in events):
             self._pane.update()
-        above = self._session.busy and not self._pane.following
-        self._app.show_note(f"↓ more below · {self._app.keymap.key('scroll_bottom')}" if above else "")
+        self._app.show_note(self._note())
         now = self._clock()
         if now >= self._next_figures:
             self._next_figures = now + FIGURES_INTERVAL
             self.show_figures(sample=self._session.busy and now >= self._next_sample and self._speed.decode > 0)
+
+    def _note(self) -> str:
+        """What the line above the input reminds of."""
+        if self._app.editing is not None:
+            return "editing a message · Esc leaves it as it is"
+        above = self._session.busy and not self._pane.following
+        return f"↓ more below · {self._app.keymap.key('scroll_bottom')}" if above else ""
 
     def _apply(self, event: Event) -> None:
         match event:
@@ -212,8 +218,8 @@ class Feed:
 
 
 def variant_of(chat: conversation.Conversation, message: conversation.Message) -> str:
-    """Which of several answers a message is, as "2/3"; empty for an only one."""
-    if message.role != "assistant" or message.id not in chat:
+    """Which of several branches a message begins, as "2/3"; empty for an only one."""
+    if message.role == "system" or message.id not in chat:
         return ""
     siblings = chat.siblings(message.id)
     return f"{siblings.index(message.id) + 1}/{len(siblings)}" if len(siblings) > 1 else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
-from tinyllm_chat.tui.registry import Action, key_name
+from tinyllm_chat.tui.registry import Action, key_names
 
 if TYPE_CHECKING:
     from tinyllm_chat.tui.app import TinyLLMChatApp
@@ -38,5 +38,5 @@ class ActionProvider(Provider):
 
 
 def keys_and_command(entry: Action) -> str:
-    keys = ", ".join(key_name(key) for key in entry.keys)
+    keys = ", ".join(key_names(entry))
     return "   ".join(part for part in (keys, entry.usage) if part)

@@ -15,7 +15,8 @@ from tinyllm_chat.chat.settings import SCHEMA, Setting
 from tinyllm_chat.tui.text import clean_line
 
 CHAT, SAMPLING, LOOK, VIEW, PROGRAM = "Chat", "Sampling", "Looking at the model", "View", "Program"
-GROUPS = (CHAT, SAMPLING, LOOK, VIEW, PROGRAM)
+MESSAGES = "Messages (single letters act on the one that is selected)"
+GROUPS = (CHAT, MESSAGES, SAMPLING, LOOK, VIEW, PROGRAM)
 
 _LONG = ("/system ", "/summary ")  # commands whose argument may have several lines
 _KEY_NAMES = {
@@ -26,6 +27,7 @@ _KEY_NAMES = {
     "escape": "Esc",
     "pageup": "PgUp",
     "pagedown": "PgDn",
+    "delete": "Del",
 }
 
 
@@ -54,6 +56,8 @@ class Action:
     hint_with: str = ""  # the action that the hint stands for as well
     rank: int = 0  # among the hints: the lowest stay longest when there is little room
     group: str = CHAT
+    message_keys: tuple[str, ...] = ()  # that act while a message is selected and the input is left
+    message_hint: str = ""  # its word at the foot of the screen then
 
     @property
     def usage(self) -> str:
@@ -70,14 +74,24 @@ class Action:
 
 
 def action(
-    help: str, *, keys: str = "", slash: str = "", **more: Any
+    help: str, *, keys: str = "", slash: str = "", on_message: str = "", **more: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Marks a method as an action under its own name. `keys` and `slash` are lists separated by spaces."""
+    """Marks a method as an action under its own name. `keys`, `slash` and `on_message` (which become `message_keys`)
+    are lists separated by spaces.
+    """
 
     def mark(method: Callable[..., Any]) -> Callable[..., Any]:
         takes_argument = bool(more.get("argument"))
         run = method if takes_argument else lambda holder, _argument: method(holder)
-        entry = Action(method.__name__, help, run, tuple(keys.split()), tuple(slash.split()), **more)
+        entry = Action(
+            method.__name__,
+            help,
+            run,
+            tuple(keys.split()),
+            tuple(slash.split()),
+            message_keys=tuple(on_message.split()),
+            **more,
+        )
         method.action = entry  # type: ignore[attr-defined]
         return method
 
@@ -93,6 +107,13 @@ def actions_of(holder: type) -> tuple[Action, ...]:
 def commands_by_key(actions: Iterable[Action]) -> dict[str, str]:
     """The action string of every key."""
     return {key: entry.command for entry in actions for key in entry.keys}
+
+
+def key_names(entry: Action) -> list[str]:
+    """All keys of an action as people write them; those that act on a selected message come last."""
+    # Upper and lower case letters are two keys there.
+    on_message = [key if len(key) == 1 else key_name(key) for key in entry.message_keys]
+    return [*map(key_name, entry.keys), *on_message]
 
 
 def key_name(key: str) -> str:
@@ -179,7 +200,7 @@ class Commands:
 class Suggestion:
     """What a draft may become, and how that is shown."""
 
-    text: str
+    text: str  # empty: it only tells something of the draft
     shown: str
     help: str = ""
 

@@ -14,7 +14,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tinyllm_chat.tui.registry import GROUPS, Action, key_name
+from tinyllm_chat.tui.registry import GROUPS, Action, key_name, key_names
 from tinyllm_chat.tui.widgets.bars import Hints
 from tinyllm_chat.tui.widgets.rows import ACCENT, GAP, MUTED, columns, lines
 
@@ -45,7 +45,7 @@ class HelpScreen(ModalScreen[None]):
                     yield Static(Content.styled(group, "bold"), classes="group")
                     for entry in self._actions:
                         if entry.group == group:
-                            yield HelpRow("  ".join(map(key_name, entry.keys)), entry.usage, entry.help)
+                            yield HelpRow("  ".join(key_names(entry)), entry.usage, entry.help)
             yield Static(
                 Content.styled("Esc closes · a message that starts with / is written //", MUTED), classes="foot"
             )

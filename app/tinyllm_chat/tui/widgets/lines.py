@@ -17,6 +17,8 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
+from tinyllm_chat.tui.widgets.rows import ACCENT
+
 MARGIN = 2  # empty columns on either side of the text
 MEASURE = 104  # the longest line, in cells: longer ones are hard to read
 KEPT = 2000  # drawn lines to keep
@@ -51,14 +53,18 @@ class Lines(ScrollView, can_focus=False):
         self._text_width = 0
         self._text_left = 0
         self._drawn: dict[int, Strip] = {}  # by line number
+        self._marked: tuple[Piece, Piece] | None = None
+        self._marked_lines = range(0)
 
     def on_mount(self) -> None:
         super().on_mount()
         self.anchor()
 
-    def show(self, pieces: Sequence[Piece]) -> None:
-        """Replaces the pieces. Those that stand where they stood are neither laid out nor drawn again."""
-        before, self._pieces = self._pieces, list(pieces)
+    def show(self, pieces: Sequence[Piece], marked: tuple[Piece, Piece] | None = None) -> None:
+        """Replaces the pieces. Those that stand where they stood are neither laid out nor drawn again. Beside those
+        from `marked[0]` to `marked[1]` stands a bar in the margin.
+        """
+        before, self._pieces, self._marked = self._pieces, list(pieces), marked
         same = 0
         for old, new in zip_longest(before, self._pieces):
             if old is not new:
@@ -66,6 +72,8 @@ class Lines(ScrollView, can_focus=False):
             same += 1
         if self._text_width and same < max(len(before), len(self._pieces)):
             self._lay_out(same)
+        else:
+            self._find_marked()
 
     @property
     def following(self) -> bool:
@@ -80,10 +88,30 @@ class Lines(ScrollView, can_focus=False):
         """Everything that is shown, as laid out."""
         return "\n".join(line.plain.rstrip() for line in self._all_lines())
 
+    def reveal(self, lines: range) -> None:
+        """Scrolls as little as possible until these lines are in view, or the first of them where all are too many."""
+        height = self._area.height
+        top, bottom = lines.start - 1, lines.stop + 1
+        y = self.scroll_offset.y
+        if top < y or bottom - top > height:
+            y = top
+        elif bottom > y + height:
+            y = bottom - height
+        if y != self.scroll_offset.y:
+            self.scroll_to(y=max(0, y), animate=False, immediate=True)
+
+    @property
+    def marked_lines(self) -> range:
+        return self._marked_lines
+
     def line_of(self, piece: Piece) -> int:
         """The number of the first line of a piece, which must be one of those shown."""
         index = self._pieces.index(piece)
         return self._ends[index] + piece.gap
+
+    def end_of(self, piece: Piece) -> int:
+        """The number of the line after a piece."""
+        return self._ends[self._pieces.index(piece) + 1]
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -111,6 +139,7 @@ class Lines(ScrollView, can_focus=False):
             self._ends.append(end)
         for line in [line for line in self._drawn if line >= top]:
             del self._drawn[line]
+        self._find_marked()
         following = self.following
         if self.virtual_size.height != end:
             self.virtual_size = Size(0, end)
@@ -119,6 +148,18 @@ class Lines(ScrollView, can_focus=False):
             self.scroll_y = self.max_scroll_y
         row = max(0, top - self.scroll_offset.y)
         self.refresh(Region(0, row, self._area.width, max(0, self._area.height - row)))
+
+    def _find_marked(self) -> None:
+        """Which lines the marked pieces are now."""
+        lines = range(0)
+        if self._marked is not None and self._text_width:
+            first, last = self._marked
+            lines = range(self.line_of(first), self.end_of(last))
+        if lines != self._marked_lines:
+            for line in {*lines} ^ {*self._marked_lines}:
+                self._drawn.pop(line, None)
+            self._marked_lines = lines
+            self.refresh()
 
     # Drawing
 
@@ -131,7 +172,7 @@ class Lines(ScrollView, can_focus=False):
             span = selection.get_span(y) if selection is not None else None
             strip = self._drawn.get(y) if span is None else None
             if strip is None:
-                strip = draw(self._marked(self._line(y), span))
+                strip = draw(self._with_selection(self._line(y), span), y in self._marked_lines)
                 if span is None:
                     if len(self._drawn) >= KEPT:
                         self._drawn.clear()
@@ -148,22 +189,24 @@ class Lines(ScrollView, can_focus=False):
         text = Strip(line.render_segments(self.visual_style), line.cell_length).apply_offsets(0, y)
         return Strip.join([Strip.blank(self._text_left), text]).adjust_cell_length(self._area.width)
 
-    def _pen(self) -> Callable[[Content], Strip]:
-        """Draws lines in the colours of now."""
+    def _pen(self) -> Callable[[Content, bool], Strip]:
+        """Draws lines in the colours of now, with or without a mark in the margin."""
         base, width = self.visual_style, self._area.width
         left = Strip.blank(self._text_left, base.rich_style)
+        bar = Content.assemble(" " * (self._text_left - MARGIN), ("▎ ", ACCENT))
+        mark = Strip(bar.render_segments(base), bar.cell_length)
         filters, background = self.get_line_filters(), self.background_colors[1]
 
-        def draw(line: Content) -> Strip:
+        def draw(line: Content, marked: bool) -> Strip:
             text = Strip(line.render_segments(base), line.cell_length)
-            strip = Strip.join([left, text]).adjust_cell_length(width, base.rich_style)
+            strip = Strip.join([mark if marked else left, text]).adjust_cell_length(width, base.rich_style)
             for line_filter in filters:
                 strip = strip.apply_filter(line_filter, background)
             return strip
 
         return draw
 
-    def _marked(self, line: Content, span: tuple[int, int] | None) -> Content:
+    def _with_selection(self, line: Content, span: tuple[int, int] | None) -> Content:
         """The line with what is selected of it."""
         if span is None:
             return line

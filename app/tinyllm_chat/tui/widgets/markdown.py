@@ -73,6 +73,11 @@ class _Block:
         return Content(self._source.expandtabs(4)).wrap(width)
 
 
+def code_blocks(text: str) -> list[str]:
+    """What stands in the code blocks of a text, in their order."""
+    return [token.content for token in parser().parse(text) if token.type in ("fence", "code_block")]
+
+
 def _depth(node: SyntaxTreeNode) -> int:
     return max((child.level for child in node.walk() if child.type != "root"), default=0)
 

@@ -9,22 +9,38 @@ from textual.content import Content
 from textual.style import Style
 
 from tinyllm_chat.chat import conversation
-from tinyllm_chat.chat.conversation import MessageState, SamplingSpan
-from tinyllm_chat.tui.text import SHORT_NAMES, clean, clean_line, label, sampling_value
+from tinyllm_chat.chat.conversation import Attachment, MessageState, SamplingSpan
+from tinyllm_chat.tui.text import SHORT_NAMES, clean, clean_line, count, label, sampling_value, size
 from tinyllm_chat.tui.tokens import TokenText
 from tinyllm_chat.tui.widgets.answer import Answer
 from tinyllm_chat.tui.widgets.lines import Piece
 from tinyllm_chat.tui.widgets.progress import Progress, progress_line
-from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, row
+from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED, joined, row
 from tinyllm_chat.tui.widgets.thought import Thought
 
 SHOWN_LINES = 300  # of a message of the user; a pasted book is named, not scrolled past
 SHOWN_CHARACTERS = 30_000
+NAME = 8  # cells that are left of a speaker's name where room is needed for what can be done
 
 ENDINGS = {
     "cancelled": "stopped",
     "length": "stopped at the token limit · /continue writes on",
+    "edited": "edited",
     "context_full": "stopped: the context is full",
+}
+
+# Actions on a selected message, and the words for them.
+DOABLE = {
+    "system": (("copy", "copy"), ("edit", "edit")),
+    "user": (("copy", "copy"), ("quote", "quote"), ("edit", "edit"), ("delete", "delete")),
+    "assistant": (
+        ("copy", "copy"),
+        ("copy_code", "code"),
+        ("quote", "quote"),
+        ("regenerate", "again"),
+        ("edit", "edit"),
+        ("delete", "delete"),
+    ),
 }
 
 
@@ -37,7 +53,8 @@ class MessageView:
         """`unfolded`: what the model thought is shown whole."""
         self.message = message
         self._speaker = clean_line(speaker)
-        self._variant = variant  # "2/3": which of several answers this is
+        self._variant = variant  # "2/3": which of several branches this is
+        self._selected = False
         self._progress: Progress | None = None
         self._waiting: Piece | None = None
         self._answer: Answer | None = None
@@ -52,9 +69,8 @@ class MessageView:
             if message.content:
                 self._answer.feed(message.content)
                 self._answer.finish()
-        else:
-            style = MUTED if message.role == "system" else ""
-            self._said = [Piece(Content.styled(_excerpt(clean(message.content)), style).wrap)]
+        elif message.role == "user":
+            self._said = [*map(_attached, message.attachments), Piece(Content(_excerpt(clean(message.content))).wrap)]
         self._heading = self._head()
         self._ending = self._end()
 
@@ -109,6 +125,21 @@ class MessageView:
         if self.message.role == "assistant":
             self._tokens = None if shades is None else TokenText(self.message, coloured=shades)
 
+    def turn_fold(self) -> None:
+        """Unfolds the system prompt or what was thought before an answer, or folds it."""
+        if self.thought is not None:
+            self.thought.turn()
+        elif self.message.role == "system":
+            text = Content.styled(_excerpt(clean(self.message.content)), MUTED)
+            self._said = [] if self._said else [Piece(text.wrap)]
+            self._heading = self._head()
+
+    def set_selected(self, selected: bool) -> None:
+        """A selected message says what can be done with it."""
+        if selected != self._selected:
+            self._selected = selected
+            self._heading = self._head()
+
     def set_variant(self, variant: str) -> None:
         if variant != self._variant:
             self._variant = variant
@@ -119,18 +150,51 @@ class MessageView:
         self._heading, self._ending = self._head(), self._end()
 
     def _head(self) -> Piece:
+        if self.message.role == "system" and not self._selected:
+            return Piece(self._folded_head, gap=1)
         speaker = Content.styled(
             self._speaker, f"bold {ACCENT}" if self.message.role == "assistant" else f"bold {MUTED}"
         )
-        detail = sampling_text(self.message.sampling_spans) if self.message.role == "assistant" else ""
-        right = Content.styled(detail, MUTED)
+        right = self._doable() if self._selected else self._sampled()
         if self._variant:
             arrows = [
                 Content.styled(arrow, Style.from_meta({"message": self.message.id, "step": step}))
                 for arrow, step in ((" ◂", -1), (" ▸", 1))
             ]
-            right = Content.assemble(right, "   ", (self._variant, MUTED), *arrows)
-        return Piece(lambda width: [row(speaker, right, width)], gap=1)
+            variant = Content.assemble((self._variant, MUTED), *arrows)
+            # Where there is little room, the right end gives way: what is asked for must not.
+            parts = [variant, right] if self._selected else [right, variant]
+            right = joined("   ", (part for part in parts if part))
+        if not self._selected:
+            return Piece(lambda width: [row(speaker, right, width)], gap=1)
+
+        def layout(width: int) -> list[Content]:
+            room = max(NAME, width - right.cell_length - 2)
+            return [row(speaker.truncate(room, ellipsis=True), right, width)]
+
+        return Piece(layout, gap=1)
+
+    def _folded_head(self, width: int) -> list[Content]:
+        """The system prompt on one line, or the line above it."""
+        mark, glimpse = ("▾ ", "") if self._said else ("▸ ", clean_line(self.message.content[: 4 * width]))
+        line = Content.assemble((mark, MUTED), (self._speaker, f"bold {MUTED}"), "  ", (glimpse, MUTED))
+        return [line.truncate(width, ellipsis=True).stylize(Style.from_meta({"fold": self.message.id}))]
+
+    def _sampled(self) -> Content:
+        if self.message.role != "assistant":
+            return Content()
+        return Content.styled(sampling_text(self.message.sampling_spans), MUTED)
+
+    def _doable(self) -> Content:
+        """What can be done with the message, each with the key that does it; a click does it too."""
+        return joined(
+            Content.styled(" · ", FAINT),
+            (
+                Content.styled(label, ACCENT).stylize(Style.from_meta({"@click": f"app.act({name!r})"}))
+                for name, label in DOABLE[self.message.role]
+                if name != "copy_code" or "```" in self.message.content or "~~~" in self.message.content
+            ),
+        )
 
     def _end(self) -> list[Piece]:
         message = self.message
@@ -168,6 +232,17 @@ def sampling_text(spans: Sequence[SamplingSpan]) -> str:
 
 def _value(name: str, value: Any) -> str:
     return f"{SHORT_NAMES.get(name, label(name))} {sampling_value(value)}"
+
+
+def _attached(attachment: Attachment) -> Piece:
+    """A file that goes with a message, on one line."""
+    detail = f"{size(len(attachment.text.encode('utf-8', 'replace')))}, {count(_lines(attachment.text), 'line')}"
+    line = Content.assemble(("+ ", ACCENT), clean_line(attachment.name), "  ", (detail, MUTED))
+    return Piece(lambda width: [line.truncate(width, ellipsis=True)])
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))
 
 
 def _excerpt(text: str) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events
 from textual.content import Content
 from textual.message import Message
+from textual.style import Style
 
 from tinyllm_chat.chat import conversation
 from tinyllm_chat.chat.cuts import Cut
@@ -23,18 +24,25 @@ if TYPE_CHECKING:
     from tinyllm_chat.tui.app import TinyLLMChatApp
 
 WINDOW = 40  # messages laid out when a chat is opened
-MORE = 20  # added when the user scrolls up to the first
+MORE = 20  # added when the user scrolls to the first or the last of them
+MOST = 120  # laid out at a time; those at the far end are let go of
 QUEUED_LINES = 3  # shown of each text that waits
 
 _SPEAKERS = {"system": "System prompt", "user": "You"}
 _NOTE_STYLES = {"warning": "$warning", "error": "$error"}
 
 
-class ChatPane(Lines):
-    """Notes stand where they came: below the messages that were there, above those that followed."""
+class ChatPane(Lines, can_focus=True):
+    """Notes stand where they came: below the messages that were there, above those that followed.
+
+    One message may be selected. While the pane has the focus, `keys` are the actions of single keys; what else is typed
+    is handed to the input.
+    """
+
+    FOCUS_ON_CLICK: ClassVar[bool] = False  # a click selects, and what is typed still goes to the input
 
     class VariantAsked(Message):
-        """Another of several answers is wanted."""
+        """Another of several branches is wanted."""
 
         def __init__(self, message_id: str, step: int) -> None:
             super().__init__()
@@ -56,16 +64,39 @@ class ChatPane(Lines):
             self.message_id = message_id
             self.token = token
 
-    def __init__(self, variant_of: Callable[[conversation.Message], str]) -> None:
+    class WaitingClicked(Message):
+        """A text that waits is wanted back in the input."""
+
+        def __init__(self, index: int) -> None:
+            super().__init__()
+            self.index = index
+
+    class Typed(Message):
+        """Text that belongs into the input."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class FocusChanged(Message):
+        """Single keys act on messages from now on, or no more."""
+
+    def __init__(
+        self, variant_of: Callable[[conversation.Message], str], keys: Mapping[str, str] | None = None
+    ) -> None:
         """`variant_of` says which of several a message is, as "2/3"; empty for an only one."""
         super().__init__()
         self._variant_of = variant_of
+        self._keys = dict(keys or {})
         self._path: list[conversation.Message] = []
         self._views: list[MessageView] = []
+        self._first = 0  # index in the path of the first view
+        self._selected: str | None = None
         self._notes: list[tuple[int, Piece]] = []  # each with the number of messages above it
         self._cut: Cut | None = None
         self._cut_marks: dict[str, Piece] = {}  # by the message that each stands above
         self._earlier: Piece | None = None
+        self._later: Piece | None = None
         self._welcome: Piece | None = None
         self._queued: list[Piece] = []
         self._progress: Progress | None = None
@@ -87,28 +118,60 @@ class ChatPane(Lines):
         """What the whole chat waits for: a model."""
         return self._progress
 
+    @property
+    def following(self) -> bool:
+        return self._below == 0 and super().following
+
+    def follow(self) -> None:
+        if self._below:
+            self._lay_out_from(len(self._path) - WINDOW)
+        super().follow()
+
+    def go_to_start(self) -> None:
+        """Shows the first message."""
+        if self._first:
+            self._lay_out_from(0)
+        self.scroll_home(animate=False, immediate=True)
+
     def update(self) -> None:
         """Shows what has changed since the last time."""
         top = [] if self._earlier is None else [self._earlier]
         if self._welcome is not None and not self._path:
             top.append(self._welcome)
-        waiting = [] if self._waiting is None else [self._waiting]
-        self.show([*top, *self._messages_and_notes(), *self._queued, *waiting, self._bottom])
+        if self._later is None:
+            waiting = [] if self._waiting is None else [self._waiting]
+            end = [*self._queued, *waiting, self._bottom]
+        else:
+            end = [self._later, self._bottom]
+        selected = self.view_of(self._selected) if self._selected is not None else None
+        marked = None if selected is None else ((pieces := selected.pieces)[0], pieces[-1])
+        self.show([*top, *self._messages_and_notes(), *end], marked)
 
     def show_path(self, path: Sequence[conversation.Message], cut: Cut | None = None) -> None:
         """The messages to show are those of `path`; `cut`: the model does not see them all. What is laid out stays."""
+        at_end = self._below == 0
         self._path = list(path)
         if cut != self._cut:
             self._cut, self._cut_marks = cut, {} if cut is None else cut_marks(cut)
         position = {id(message): index for index, message in enumerate(self._path)}
         kept = [view for view in self._views if id(view.message) in position]
-        after = position[id(kept[-1].message)] + 1 if kept else 0
-        if len(self._path) - after > WINDOW:
-            kept, after = [], len(self._path) - WINDOW
+        first = position[id(kept[0].message)] if kept else 0
+        after = first + len(kept)
+        if not kept or (at_end and len(self._path) - after > WINDOW):
+            kept, first = [], max(0, len(self._path) - WINDOW)
+            after, at_end = first, True
         for view in kept:
             view.set_variant(self._variant_of(view.message))
-        self._views = [*kept, *map(self._view, self._path[after:])]
-        self._show_earlier()
+        until = len(self._path) if at_end else max(after, first + WINDOW)
+        self._views = [*kept, *map(self._view, self._path[after:until])]
+        if kept and after - first < WINDOW:  # what was put before the first message, such as a system prompt
+            more = max(0, after - WINDOW)
+            self._views = [*map(self._view, self._path[more:first]), *self._views]
+            first = more
+        self._first = first
+        if self._selected is not None and all(message.id != self._selected for message in self._path):
+            self._selected = None
+        self._show_edges()
         self.update()
 
     def clear_notes(self) -> None:
@@ -139,7 +202,7 @@ class ChatPane(Lines):
 
     def show_queued(self, texts: Sequence[str]) -> None:
         """Texts that will be sent when the model is ready."""
-        self._queued = [Piece(lines(_waiting_text(text)).wrap, gap=1) for text in texts]
+        self._queued = [Piece(lines(_waiting_text(text, index)).wrap, gap=1) for index, text in enumerate(texts)]
         self.update()
 
     def show_progress(self, progress: Progress | None) -> None:
@@ -151,7 +214,8 @@ class ChatPane(Lines):
             self.update()
 
     def scroll_to_message(self, message_id: str) -> None:
-        """Brings the beginning of a message into view, if it is laid out."""
+        """Brings the beginning of a message into view, if it is one of the path."""
+        self._lay_out_around(message_id)
         if (view := self.view_of(message_id)) is not None:
             self.scroll_to(y=max(0, self.line_of(view.pieces[0]) - 1), animate=False)
 
@@ -179,9 +243,58 @@ class ChatPane(Lines):
     def prune(self) -> None:
         """Lets go of what is far above the end that is being followed."""
         if len(self._views) > 2 * WINDOW and self.following:
-            self._views = self._views[-WINDOW:]
-            self._show_earlier()
-            self.update()
+            self._lay_out_from(len(self._path) - WINDOW)
+
+    # Selection
+
+    @property
+    def selected(self) -> str | None:
+        """Id of the message that actions are about."""
+        return self._selected
+
+    def select(self, message_id: str | None) -> None:
+        """Marks a message of the path and brings it into view; None: none."""
+        if self._selected is not None and (before := self.view_of(self._selected)) is not None:
+            before.set_selected(False)
+        self._selected = message_id
+        if message_id is not None:
+            self._lay_out_around(message_id)
+            if (view := self.view_of(message_id)) is not None:
+                view.set_selected(True)
+        self.update()
+        if message_id is not None:
+            self.reveal(self.marked_lines)
+
+    def move_selection(self, step: int) -> bool:
+        """Selects the message `step` places on, at first the last one; False if there is none there."""
+        if not self._path:
+            return False
+        index = next((index for index, message in enumerate(self._path) if message.id == self._selected), None)
+        index = len(self._path) - 1 if index is None else max(0, index + step)
+        if index >= len(self._path):
+            return False
+        self.select(self._path[index].id)
+        return True
+
+    async def _on_key(self, event: events.Key) -> None:
+        if (command := self._keys.get(event.key)) is not None:
+            await self.app.run_action(command)
+        elif event.is_printable and event.character is not None:
+            self.post_message(self.Typed(event.character))
+        else:
+            return
+        event.stop()
+        event.prevent_default()
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        self.post_message(self.Typed(event.text))
+
+    def on_focus(self) -> None:
+        self.post_message(self.FocusChanged())
+
+    def on_blur(self) -> None:
+        self.post_message(self.FocusChanged())
 
     def on_click(self, event: events.Click) -> None:
         meta = event.style.meta
@@ -189,30 +302,41 @@ class ChatPane(Lines):
             self.post_message(self.VariantAsked(str(meta.get("message")), step))
         elif isinstance(token := meta.get("token"), int):
             self.post_message(self.TokenClicked(str(meta.get("message")), token))
-        elif isinstance(thought := meta.get("thought"), str):
-            if (view := self.view_of(thought)) is not None and view.thought is not None:
-                view.thought.turn()
-                self.update()
+        elif isinstance(folded := meta.get("fold"), str):
+            self.turn_fold(folded)
         elif isinstance(address := meta.get("address"), str):
             self.post_message(self.LinkClicked(address))
+        elif isinstance(index := meta.get("waiting"), int):
+            self.post_message(self.WaitingClicked(index))
+        elif "@click" not in meta and self.text_selection is None:
+            view = self._view_at(self.scroll_offset.y + event.y)
+            self.select(view.message.id if view is not None and view.message.id != self._selected else None)
+
+    def turn_fold(self, message_id: str) -> None:
+        """Shows what is folded of a message, or folds it."""
+        if (view := self.view_of(message_id)) is not None:
+            view.turn_fold()
+            self.update()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        if new_value <= 0 < old_value and self._hidden > 0:
+        if new_value <= 0 < old_value and self._first > 0:
             self.call_later(self._show_more)
+        elif new_value > old_value and new_value >= self.max_scroll_y and self._below > 0:
+            self.call_later(self._show_later)
 
     # Inside
 
     def _messages_and_notes(self) -> list[Piece]:
         pieces: list[Piece] = []
         notes = list(self._notes)
-        for number, view in enumerate(self._views, self._hidden):
+        for number, view in enumerate(self._views, self._first):
             while notes and notes[0][0] <= number:
                 pieces.append(notes.pop(0)[1])
             if (mark := self._cut_marks.get(view.message.id)) is not None:
                 pieces.append(mark)
             pieces.extend(view.pieces)
-        return [*pieces, *(piece for _, piece in notes)]
+        return pieces if self._below else [*pieces, *(piece for _, piece in notes)]
 
     def _view(self, message: conversation.Message) -> MessageView:
         speaker = _SPEAKERS.get(message.role) or message.model or "Answer"
@@ -221,33 +345,81 @@ class ChatPane(Lines):
         )
         if self.heated:
             view.show_heat(self._shades)
+        view.set_selected(message.id == self._selected)
         return view
 
-    @property
-    def _hidden(self) -> int:
-        return len(self._path) - len(self._views)
+    def _view_at(self, line: int) -> MessageView | None:
+        """The message whose text stands in this line."""
+        for view in self._views:
+            pieces = view.pieces
+            if self.line_of(pieces[0]) <= line < self.end_of(pieces[-1]):
+                return view
+        return None
 
-    def _show_earlier(self) -> None:
-        hidden, self._earlier = self._hidden, None
-        if hidden > 0:
-            line = Content.assemble(("↑ ", ACCENT), (count(hidden, "earlier message"), MUTED))
-            self._earlier = Piece(lambda width: [line])
+    @property
+    def _below(self) -> int:
+        """How many messages follow those that are laid out."""
+        return len(self._path) - self._first - len(self._views)
+
+    def _show_edges(self) -> None:
+        self._earlier = _edge("↑ ", self._first, "earlier message")
+        self._later = _edge("↓ ", self._below, "later message", gap=1)
+
+    def _lay_out_from(self, first: int) -> None:
+        """Moves the window."""
+        self._first = max(0, min(first, len(self._path) - WINDOW))
+        self._views = [*map(self._view, self._path[self._first : self._first + WINDOW])]
+        self._show_edges()
+        self.update()
+
+    def _lay_out_around(self, message_id: str) -> None:
+        """Moves the window to a message that is not in it."""
+        index = next((index for index, message in enumerate(self._path) if message.id == message_id), None)
+        if index is not None and not self._first <= index < self._first + len(self._views):
+            self._lay_out_from(index - WINDOW // 2)
 
     def _show_more(self) -> None:
         """Lays out messages above, and keeps what is in view where it is."""
-        if self._hidden <= 0:
-            return
-        before = self.virtual_size.height
-        first = max(0, self._hidden - MORE)
-        self._views = [*map(self._view, self._path[first : self._hidden]), *self._views]
-        self._show_earlier()
+        if self._first > 0:
+            self._keeping(self._views[0], self._lay_out_more)
+
+    def _lay_out_more(self) -> None:
+        first = max(0, self._first - MORE)
+        self._views = [*map(self._view, self._path[first : self._first]), *self._views][:MOST]
+        self._first = first
+
+    def _show_later(self) -> None:
+        """The same below."""
+        if self._below > 0:
+            self._keeping(self._views[-1], self._lay_out_later)
+
+    def _lay_out_later(self) -> None:
+        last = self._first + len(self._views)
+        views = [*self._views, *map(self._view, self._path[last : last + MORE])]
+        self._first += max(0, len(views) - MOST)
+        self._views = views[-MOST:]
+
+    def _keeping(self, view: MessageView, change: Callable[[], None]) -> None:
+        """Changes what is laid out while a message stays where it is on the screen."""
+        piece = view.pieces[0]
+        row = self.line_of(piece) - self.scroll_y
+        change()
+        self._show_edges()
         self.update()
-        self.scroll_to(y=self.scroll_y + self.virtual_size.height - before, animate=False)
+        self.scroll_to(y=self.line_of(piece) - row, animate=False, immediate=True)
 
 
-def _waiting_text(text: str) -> list[Content]:
+def _edge(arrow: str, messages: int, what: str, gap: int = 0) -> Piece | None:
+    if messages <= 0:
+        return None
+    line = Content.assemble((arrow, ACCENT), (count(messages, what), MUTED))
+    return Piece(lambda width: [line], gap)
+
+
+def _waiting_text(text: str, index: int) -> list[Content]:
     said = clean(text).strip("\n").split("\n")
     rows = [Content.styled(line, MUTED) for line in said[:QUEUED_LINES]]
     if len(said) > QUEUED_LINES:
         rows.append(Content.styled("…", MUTED))
-    return [Content.assemble(("You", f"bold {MUTED}"), ("  waiting", FAINT)), *rows]
+    back = Content.styled("take back", ACCENT).stylize(Style.from_meta({"waiting": index}))
+    return [Content.assemble(("You", f"bold {MUTED}"), ("  waiting · ", FAINT), back), *rows]

@@ -1,4 +1,4 @@
-"""What the draft may become: slash commands that begin as it does, and the values they take."""
+"""What the draft may become: commands, the values they take, file names; and the files that go with it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ class Suggestions(Widget):
         self.display = False
 
     @property
+    def tabbed(self) -> bool:
+        """Tab takes one of them."""
+        return any(suggestion.text for suggestion in self._shown)
+
+    @property
     def shown(self) -> tuple[Suggestion, ...]:
         return self._shown
 
@@ -40,8 +45,8 @@ class Suggestions(Widget):
         texts = [suggestion.text for suggestion in self._round]
         if len(texts) > 1 and draft in texts:
             return texts[(texts.index(draft) + 1) % len(texts)]
-        self._round = self._shown
-        return self._shown[0].text if self._shown else None
+        self._round = tuple(suggestion for suggestion in self._shown if suggestion.text)  # others only tell
+        return self._round[0].text if self._round else None
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return min(SHOWN, len(self._shown)) + (len(self._shown) > SHOWN)

@@ -78,7 +78,7 @@ class Thought:
         message = self._message
         tokens = count(message.thought_tokens, "token")
         said = f"thinking, {tokens}" if self._growing else f"thought for {tokens}, {duration(message.thought_seconds)}"
-        style = Style.from_meta({"thought": message.id})
+        style = Style.from_meta({"fold": message.id})
         line = Content.styled(("▾ " if self._unfolded else "▸ ") + said, MUTED).stylize(style)
         return Piece(lambda width: [line.truncate(width, ellipsis=True)])
 

@@ -1,0 +1,93 @@
+"""What stands in the input, kept on disk so that it outlives the program.
+
+Each running instance has a place of its own, marked by a lock. A place whose instance is gone, well or not, is taken
+over by the next one together with the draft in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tinyllm_chat.chat.files import make_private_folder, write_atomically
+from tinyllm_chat.chat.locks import LockFile
+
+PLACES = 16  # instances that keep drafts at a time
+FILE_LIMIT = 64 << 20  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The text as it is seen, and what is folded in it: each label with the text it stands for."""
+
+    text: str = ""
+    folded: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> str:
+        """The text with everything unfolded."""
+        if not self.folded:
+            return self.text
+        labels = "|".join(map(re.escape, sorted(self.folded, key=len, reverse=True)))
+        return re.sub(labels, lambda match: self.folded[match.group()], self.text)
+
+
+class DraftKeeper:
+    """The place of this instance. Where the disk does not play along nothing is kept, and nobody is bothered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path: Path | None = None
+        self._lock: LockFile | None = None
+        self._saved = Draft()
+        self.found = Draft()  # what an earlier instance left here
+
+    def open(self) -> Draft:
+        """Takes a place, preferably one with a draft in it, which is returned."""
+        with contextlib.suppress(OSError):
+            make_private_folder(self._folder)
+            places = [self._folder / f"draft-{number}.json" for number in range(PLACES)]
+            for path in sorted(places, key=lambda path: not path.exists()):
+                self._lock = LockFile.acquire(path.with_suffix(".lock"))
+                if self._lock is not None:
+                    self._path = path
+                    self._saved = self.found = _read(path)
+                    break
+        return self.found
+
+    def save(self, draft: Draft) -> None:
+        """Puts the draft in its place at once; an empty one leaves nothing behind."""
+        if self._path is None or draft == self._saved:
+            return
+        with contextlib.suppress(OSError):
+            if draft.text:
+                data = json.dumps({"text": draft.text, "folded": dict(draft.folded)}).encode("ascii")
+                # The program may crash, not the machine: that need not be waited for.
+                write_atomically(self._path, data, sync=False)
+            else:
+                self._path.unlink(missing_ok=True)
+            self._saved = draft
+
+    def close(self) -> None:
+        """Leaves the place to others, with what is in it."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = self._path = None
+
+
+def _read(path: Path) -> Draft:
+    """Whatever the file holds: a draft, or an empty one."""
+    try:
+        if path.stat().st_size > FILE_LIMIT:
+            return Draft()
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return Draft()
+    text, folded = (record.get("text"), record.get("folded")) if isinstance(record, dict) else (None, None)
+    if not isinstance(text, str) or not isinstance(folded, dict):
+        return Draft()
+    return Draft(text, {label: each for label, each in folded.items() if isinstance(each, str)})
