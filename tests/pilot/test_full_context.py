@@ -79,7 +79,7 @@ async def test_a_summary_is_seen_while_it_is_written_and_can_be_edited(open_chat
         chat.backend.finish()
         await chat.sees("They said yes.")
         assert "summarizing" not in chat.text
-        assert "it reads this summary" in chat.text
+        assert "Summary  in its place" in chat.text
         await chat.send("/summary")
         assert chat.app.prompt.text == "/summary They said yes."
         await chat.send("/summary They said\nno.")

@@ -16,12 +16,13 @@ def cut_marks(cut: Cut) -> dict[str, Piece]:
     """
     amount = f"{count(cut.messages, 'message')}, {cut.tokens:,} tokens"
     begin = _line("from here on not seen by the model")
+    end = _line(f"not seen by the model: {amount} · /undrop")
     if not cut.summary:
-        return {cut.begin: begin, cut.end: _line(f"not seen by the model: {amount} · /undrop")}
-    heading = _line(f"not seen by the model: {amount} · it reads this summary · /summary edits it")
+        return {cut.begin: begin, cut.end: end}
+    title = Content.assemble(("Summary", f"bold {MUTED}"), ("  in its place · /summary edits it", FAINT))
     summary = Content.styled(clean(cut.summary), MUTED)
-    end = Piece(lambda width: [*heading.lines(width), Content(), *summary.wrap(width)], gap=1)
-    return {cut.begin: begin, cut.end: end}
+    whole = Piece(lambda width: [*end.lines(width), Content(), title, *summary.wrap(width)], gap=1)
+    return {cut.begin: begin, cut.end: whole}
 
 
 def _line(text: str) -> Piece:
