@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ if BENCHMARKS not in sys.path:
     sys.path.append(BENCHMARKS)
 
 import compare  # noqa: E402
+import context_plot  # noqa: E402
 import machine  # noqa: E402
 import make_models  # noqa: E402
 from compare import OURS, Report, Result, Worker  # noqa: E402
@@ -260,3 +262,22 @@ def test_blas_chooses_for_itself(monkeypatch):
     assert "OPENBLAS_CORETYPE" not in environment
     assert environment["OPENBLAS_NUM_THREADS"] == "3"
     assert environment["KEPT"] == "1"
+
+
+# Pictures
+
+
+def test_a_curve_is_drawn_with_all_its_points():
+    points = [{"tokens": 128 << i, "prefill_tokens_per_second": 900.0 - i, "decode_ms": 8.1 + i} for i in range(7)]
+    model = {"name": "A & B", "file_type": "Q4_1"}
+    svg = context_plot.drawn({"context": points, "model": model, "cache_type": "f16", "threads": 2})
+    root = ElementTree.fromstring(svg)
+    circles = [(float(e.get("cx")), float(e.get("cy"))) for e in root.iter("{http://www.w3.org/2000/svg}circle")]
+    assert len(circles) == 14
+    assert all(0 < x < float(root.get("width")) and 0 < y < float(root.get("height")) for x, y in circles)
+    assert circles[7:] == sorted(circles[7:], key=lambda at: (at[0], -at[1]))  # later and slower
+
+
+@pytest.mark.parametrize(("top", "step"), [(0.7, 0.1), (7, 1), (12, 2), (95, 20), (363, 50), (1000, 200), (8192, 2000)])
+def test_steps_are_round_and_few(top, step):
+    assert context_plot.nice_step(top) == step

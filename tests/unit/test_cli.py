@@ -171,6 +171,7 @@ def test_flags(asked: Callable[..., dict[str, Any]], arguments: list[str], expec
         (["pull"], "pull --list"),
         (["inspect"], "MODEL"),
         (["bench", "m.gguf", "-p", "0"], "-p"),
+        (["bench", "m.gguf", "--context", "-d", "5"], "--context takes"),
     ],
 )
 def test_usage_errors(arguments: list[str], said: str) -> None:
