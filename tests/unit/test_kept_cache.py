@@ -37,7 +37,8 @@ class Program:
     def __init__(self, folder: Path, limit: int = LIMIT, model: Path | None = None) -> None:
         self.toy = Toy()
         load = self.toy.api if model is None else load_engine
-        self.backend = LocalBackend(ModelOptions(kept_cache_bytes=limit), load=load, free=lambda: 1 << 30)
+        options = ModelOptions(kept_cache_bytes=limit)
+        self.backend = LocalBackend(lambda: options, load=load, free=lambda: 1 << 30)
         if model is None:
             model = folder / "toy.gguf"
             model.write_bytes(b"GGUF" + bytes(100))
