@@ -112,6 +112,13 @@ def test_a_full_chat_refuses_the_next_message_and_says_what_can_be_done() -> Non
     assert chat.asked()[-1] == "Short."
 
 
+def test_only_what_helps_is_offered() -> None:
+    chat = Chat()
+    chat.say()
+    (refused,) = refusals(chat.say(" ".join(["word"] * 700)))
+    assert refused.offers == OFFERS[:1]  # the one turn there is stays
+
+
 def test_a_text_that_waited_is_refused_in_its_turn() -> None:
     chat = Chat(automatic=False)
     chat.session.send(LONG)

@@ -10,7 +10,7 @@ from functools import partial
 from tinyllm_chat.chat.backend import Backend
 from tinyllm_chat.chat.context_policy import SHIFT
 from tinyllm_chat.chat.conversation import Conversation, Message
-from tinyllm_chat.chat.cuts import Cut, longer
+from tinyllm_chat.chat.cuts import Cut, longer, seen
 from tinyllm_chat.chat.errors import SessionError
 from tinyllm_chat.chat.events import Condensed, ContextShifted, Event, MessageRefused, ModelInfo, Notice, PathChanged
 from tinyllm_chat.chat.room import OFFERS, Condense, Fits, Refused, Room
@@ -121,7 +121,9 @@ class ContextKeeping(ABC):
         """Whether a path can be answered now. Else it is said why not, or `again` follows once there is a summary."""
         plan = self._room(continue_last=continue_last).plan(path, self.conversation.cut_of(path))
         if isinstance(plan, Refused):
-            self._refuse(text, plan.message, plan.offers)
+            before = seen(path[:-1] if text else path, self.conversation.cut_of(path))
+            older = sum(message.role == "user" for message in before) > 1  # the last turn of a chat stays
+            self._refuse(text, plan.message, plan.offers if older else plan.offers[:1])
         elif isinstance(plan, Condense):
             self._summarize(plan, again, text)
         else:
