@@ -82,6 +82,8 @@ async def test_text_of_every_kind_keeps_to_its_place(open_chat, size):
         assert "›" in "\n".join(chat.screen[-14:])
         await chat.press("ctrl+home")
         check(chat)
+        await chat.press("shift+tab", "up")
+        check(chat)
 
 
 @pytest.mark.parametrize("size", ENDS, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -110,6 +112,8 @@ async def test_what_covers_the_chat_fits(open_chat, size):
             ("/model", "Esc"),
             ("/inspect", "Esc back"),
             ("/details", "Esc closes"),
+            ("/tree", "Esc"),
+            ("/system", "Esc"),
             ("/palette", "Search"),
         ]:
             await chat.send(command)

@@ -101,7 +101,7 @@ class TreeLines(ScrollView, can_focus=True):
         line = self._line(self._rows[index], width).truncate(width, ellipsis=True, pad=True)
         if index == self.cursor:
             line = line.stylize_before(f"on {ACCENT} 25%")
-        return Strip(line.render_segments(base), line.cell_length)
+        return Strip(line.render_segments(base), line.cell_length).adjust_cell_length(width, base.rich_style)
 
     def _line(self, row: OutlineRow, width: int) -> Content:
         message = row.message
