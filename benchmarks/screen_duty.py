@@ -83,12 +83,15 @@ def stream(rate: float, seconds: float, lines: int, started: int) -> dict[str, f
         started: float | None = None
         delivered = 0
 
-        def _cache_state(self) -> CacheState:  # without counting every word again at every tick
-            request = self._answer.request
-            counts = [(message.id, message.role, 200) for message in request.messages]
-            counts.append((request.message_id, "assistant", len(self._answer.written)))
-            used = sum(tokens for _, _, tokens in counts)
-            segments = tuple(CacheSegment(*parts) for parts in counts)
+        _counted: tuple[str, tuple[CacheSegment, ...]] = ("", ())  # the messages before an answer
+
+        def _cache_state(self) -> CacheState:  # without counting every word again for every token
+            request, written = self._answer.request, len(self._answer.written)
+            if self._counted[0] != request.message_id:
+                before = tuple(CacheSegment(message.id, message.role, 200) for message in request.messages)
+                self._counted = (request.message_id, before)
+            used = 200 * len(self._counted[1]) + written
+            segments = (*self._counted[1], CacheSegment(request.message_id, "assistant", written))
             return CacheState(used, CONTEXT, used * 23040, CONTEXT * 23040, segments)
 
         def drain(self):  # type: ignore[no-untyped-def]
