@@ -62,7 +62,8 @@ class _Answer:
     tokens: list[str]
     written: list[str] = field(default_factory=list)
     failure: str | None = None
-    reused: int = 0  # tokens of the prompt
+    prompt: int = 0  # tokens of the prompt
+    reused: int = 0  # of these
     gone: set[str | None] = field(default_factory=set)  # ids of messages that left the context
     new_sampling: dict[str, Any] | None = None
 
@@ -224,6 +225,7 @@ class ScriptedBackend:
         self._answer = _Answer(request, tokens, failure=failure)
         prompt = sum(_count(message) for message in request.messages)
         self._answer.reused = self._common_prefix(request)
+        self._answer.prompt = prompt
         self._events.append(AnswerStarted(request.message_id, prompt, self._answer.reused, self._seed()))
         self._events.append(self._cache_state())
 
@@ -305,7 +307,7 @@ class ScriptedBackend:
         if self.profiling and answer.written:
             written = len(answer.written)
             self._events.append(OpProfile(answer.request.message_id, written, written / TOKENS_PER_SECOND, SHARES))
-        prompt = sum(_count(message) for message in answer.request.messages)
+        prompt = answer.prompt
         seconds = max(0, len(answer.written) - 1) / TOKENS_PER_SECOND
         stats = AnswerStats(
             prompt, answer.reused, len(answer.written), prompt / 1000.0, seconds, prompt / 1000.0, self._seed()
