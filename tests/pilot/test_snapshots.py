@@ -190,3 +190,25 @@ def test_the_tree_of_a_conversation(snap_compare):
 
     app = an_app("It is the curvature of spacetime.", "Because *mass* bends it.", "Nobody knows.")
     assert snap_compare(app, terminal_size=(100, 30), run_before=run)
+
+
+@pytest.mark.parametrize(
+    ("theme", "size"), [("", (80, 24)), ("tinyllm-light", (160, 45))], ids=["80x24", "160x45-light"]
+)
+def test_settings(snap_compare, theme, size):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        await chat.send("/settings top_p")
+        await chat.press("right")
+
+    assert snap_compare(an_app(theme=theme), terminal_size=size, run_before=run)
+
+
+def test_themes(snap_compare):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await answered(pilot)
+        await chat.send("/theme")
+
+    assert snap_compare(an_app(theme="high-contrast-dark"), terminal_size=(80, 24), run_before=run)
