@@ -128,7 +128,7 @@ def plain_keys() -> set[str]:
     sent += [f"\x1b{chr(code)}" for code in range(33, 127) if chr(code) not in "[O"]
     sent += [f"\x1b[{letter}" for letter in "ABCDHF"] + [f"\x1b[{number}~" for number in range(1, 25)]
     sent += [f"\x1b[1;{modifier}{letter}" for modifier in (2, 3, 5) for letter in "ABCDHF"]
-    sent += [f"\x1bO{letter}" for letter in "PQRS"]
+    sent += [f"\x1bO{letter}" for letter in "PQRS"] + ["\x1b[Z"]
     return {key for text in sent for key in read(text)}
 
 
