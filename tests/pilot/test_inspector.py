@@ -210,3 +210,15 @@ async def test_no_color_means_marks(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     app = TinyLLMChatApp(Session(ScriptedBackend(), None, Settings({CONFIG: {}})), model=MODEL)
     assert not app.has_shades
+
+
+async def test_an_answer_that_is_selected_is_the_one_to_look_at(open_chat):
+    async with open_chat("First one", "Second answer here") as chat:
+        first = await chat.ask("What?")
+        await chat.ask("And?")
+        chat.app.pane.select(first.id)
+        chat.app.pane.focus()
+        await chat.press("x")
+        await chat.until(lambda: isinstance(chat.app.screen, InspectorScreen) and sees(chat, "token 1 of 2"))
+        await chat.press("escape", "m")
+        await chat.until(lambda: isinstance(chat.app.screen, DetailsScreen))

@@ -25,6 +25,7 @@ class ModelActions:
         "Look into the answer, token by token: how likely each was, what else it could have been; branch there",
         keys="alt+i",
         slash="inspect",
+        on_message="x",
         group=LOOK,
     )
     def inspect(self) -> None:
@@ -35,7 +36,11 @@ class ModelActions:
         self._app.turn_heat()
 
     @action(
-        "Show how the last answer was made: model, seed, sampling, speed", keys="alt+d", slash="details", group=LOOK
+        "Show how an answer was made: model, seed, values, speed",
+        keys="alt+d",
+        slash="details",
+        on_message="m",
+        group=LOOK,
     )
     def details(self) -> None:
         self._app.show_details(self._answer())
@@ -87,7 +92,12 @@ class ModelActions:
         self._app.turn_profile()
 
     def _answer(self) -> Message:
-        """The last answer that is seen."""
+        """The answer that is selected, else the last one that is seen."""
+        selected = self._app.pane.selected
+        if selected is not None and selected in self._session.conversation:
+            message = self._session.conversation[selected]
+            if message.role == "assistant":
+                return message
         answers = [message for message in self._session.conversation.path() if message.role == "assistant"]
         if not answers:
             raise SessionError("there is no answer to look at yet")
