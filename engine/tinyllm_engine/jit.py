@@ -174,7 +174,30 @@ def compiled(signature: Any) -> Callable[[Callable], Function]:
     return lambda function: Function(function, signature)
 
 
-class Kernel(Compiled):
+class Addressed(Compiled):
+    """A native function that compiled code calls by address."""
+
+    @property
+    def address(self) -> int:
+        self.prepare()
+        return self._compiled.address
+
+
+class Step(Addressed):
+    """A part of a kernel that depends on a type: the kernel is told its address and calls it with integers.
+
+    So a kernel with steps for K and for V is compiled once, and not for each pair of their types.
+    """
+
+    def _compile(self, cache: bool) -> Any:
+        signature = types.void(*[types.intp] * self._function.__code__.co_argcount)
+        return cfunc(signature, cache=cache, nopython=True, error_model="numpy")(self._function)
+
+
+step = Step
+
+
+class Kernel(Addressed):
     """A native function of a recorded program and the layout of its arguments: the function sees one such record."""
 
     def __init__(self, function: Callable, arguments: np.dtype):
@@ -182,11 +205,6 @@ class Kernel(Compiled):
         self.arguments = arguments
 
         self._call: Any = None
-
-    @property
-    def address(self) -> int:
-        self.prepare()
-        return self._compiled.address
 
     def __call__(self, thread: int, threads: int, arguments: int) -> None:
         """Calls it alone, from Python, without the GIL while it runs; `arguments` is the address of such a record."""

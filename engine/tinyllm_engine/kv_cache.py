@@ -1,8 +1,8 @@
 """The KV cache: pages of 64 rows, a page table per sequence, shared prefixes by reference count.
 
-Per layer and page, K lies as [head][element][64 rows] and V as [head][64 rows][element]. A page belongs to all layers
-at once: page p of a sequence is page p of every layer's pool. Memory becomes physical as pages are written and goes
-back to the system when they are freed.
+Per layer and page, the heads' parts lie one after the other, for K and for V (see cached_types). A page belongs to all
+layers at once: page p of a sequence is page p of every layer's pool. Memory becomes physical as pages are written and
+goes back to the system when they are freed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tinyllm_engine.errors import ContextFullError, UnsupportedModelError
+from tinyllm_engine.cached_types import PAGE, cached_type
+from tinyllm_engine.errors import ContextFullError
 from tinyllm_engine.memory import Area
 from tinyllm_engine.recurrent_state import StatePool
-
-PAGE = 64
-ELEMENT_BYTES = {"f32": 4, "f16": 2}
 
 
 @dataclass(frozen=True)
@@ -32,19 +30,23 @@ class LayerShape:
 class KVCache:
     """Pages for `capacity` tokens in all sequences together.
 
-    kv_type: the type of K and V: f32 or f16.
+    k_type, v_type: a name of cached_types; v_type: the same as K's by default
     states: float32 values that each layer remembers of a whole sequence, in blocks of their own
     """
 
-    def __init__(self, layers: list[LayerShape], capacity: int, kv_type: str = "f16", states: Sequence[int] = ()):
-        if kv_type not in ELEMENT_BYTES:
-            raise UnsupportedModelError(f"KV cache type: expected {' or '.join(ELEMENT_BYTES)}, found {kv_type!r}")
-        self.kv_type, self.layers = kv_type, layers
+    def __init__(
+        self,
+        layers: list[LayerShape],
+        capacity: int,
+        k_type: str = "f16",
+        states: Sequence[int] = (),
+        v_type: str | None = None,
+    ):
+        self.k_type, self.v_type, self.layers = cached_type(k_type), cached_type(v_type or k_type), layers
         self.states = StatePool(states)
-        self.element_bytes = ELEMENT_BYTES[kv_type]
         self.pages = -(-capacity // PAGE)
-        self.k_page_bytes = [PAGE * s.heads * s.k_size * self.element_bytes for s in layers]
-        self.v_page_bytes = [PAGE * s.heads * s.v_size * self.element_bytes for s in layers]
+        self.k_page_bytes = [s.heads * self.k_type.head_bytes(s.k_size) if s.heads else 0 for s in layers]
+        self.v_page_bytes = [s.heads * self.v_type.head_bytes(s.v_size) if s.heads else 0 for s in layers]
         starts = np.cumsum([0, *(self.pages * size for size in self.k_page_bytes + self.v_page_bytes)])
         self._area = Area(int(starts[-1]) + 64)
         self._starts = [int(start) for start in starts[:-1]]

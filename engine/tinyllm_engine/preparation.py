@@ -22,7 +22,7 @@ from tinyllm_engine.model import Progress
 STAGE = "compiling kernels"
 WORTH_CHILDREN = 3  # a child needs most of a second to import Numba
 MAX_CHILDREN = 4
-SLOWEST_FIRST = ("attend_", "matmul_", "sample", "matvec_")
+SLOWEST_FIRST = ("attend_", "matmul_", "sample", "values_", "scores_", "matvec_")
 
 
 def prepare(wanted: Sequence[Compiled], progress: Progress | None = None) -> None:

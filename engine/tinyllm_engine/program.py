@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tinyllm_engine.jit import Kernel
+from tinyllm_engine.jit import Addressed, Kernel, Step
 from tinyllm_engine.kernels.quantize import Codes
 
 ALL = "all"  # any thread may touch any element
@@ -62,6 +62,11 @@ class Op:
     barrier: bool = True
     keep: tuple[Any, ...] = ()
 
+    @property
+    def steps(self) -> dict[str, Step]:
+        """The arguments that are functions which the kernel calls."""
+        return {name: value for name, value in self.fields.items() if isinstance(value, Step)}
+
     def arguments(self) -> np.ndarray:
         """The argument record, checked against the kernel's layout: a wrong field would be a crash later."""
         names = self.kernel.arguments.names or ()
@@ -73,7 +78,7 @@ class Op:
         record = np.zeros(1, self.kernel.arguments)
         for name in names:
             value = self.fields[name]
-            record[name] = value.address if isinstance(value, Buffer) else value
+            record[name] = value.address if isinstance(value, Buffer | Step) else value
         return record
 
 
@@ -89,9 +94,9 @@ class Program:
         self.ops.append(op)
 
     @property
-    def kernels(self) -> list[Kernel]:
-        """The kernels this program calls, each once, in the order of their first use."""
-        return list(dict.fromkeys(op.kernel for op in self.ops))
+    def kernels(self) -> list[Addressed]:
+        """The kernels this program calls, and their steps, each once, in the order of their first use."""
+        return list(dict.fromkeys(part for op in self.ops for part in (op.kernel, *op.steps.values())))
 
     def freeze(self) -> np.ndarray:
         """int64 [ops, 3] for Team.run, valid while the program lives; compiles what is not compiled yet."""

@@ -15,8 +15,8 @@ import numpy as np
 from tinyllm_engine.adapter_ops import AdapterOps
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.expert_ops import Choice, ExpertOps
-from tinyllm_engine.jit import Kernel
-from tinyllm_engine.kernels import attention, elementwise, embed, matmul, matvec
+from tinyllm_engine.jit import Kernel, Step
+from tinyllm_engine.kernels import append, attention, cached_keys, cached_values, elementwise, embed, matmul, matvec
 from tinyllm_engine.kernels import norm as norms
 from tinyllm_engine.kernels import rope as rope_kernels
 from tinyllm_engine.kernels.quantize import Codes, quantize
@@ -392,24 +392,24 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
         """Writes K and V of every row into the cache at the row's position."""
         shape, cache = self.cache.layers[layer], self.cache
         part = f"{shape.heads} heads"
-        self._append(
-            "append",
-            getattr(rope_kernels, f"append_{cache.kv_type}"),
-            {k: part, v: part},
-            {self._cached(layer): part},
-            k=k,
-            v=v,
-            heads=shape.heads,
-            k_size=shape.k_size,
-            v_size=shape.v_size,
-            k_pages=cache.k_address(layer),
-            v_pages=cache.v_address(layer),
-            k_page_bytes=cache.k_page_bytes[layer],
-            v_page_bytes=cache.v_page_bytes[layer],
-            positions=self.state.positions.ctypes.data,
-            tables=self.state.tables.ctypes.data,
-            count=self.state.rows_address,
-        )
+        for name, x, size, kind, pages, page_bytes in (
+            ("k", k, shape.k_size, cache.k_type, cache.k_address(layer), cache.k_page_bytes[layer]),
+            ("v", v, shape.v_size, cache.v_type, cache.v_address(layer), cache.v_page_bytes[layer]),
+        ):
+            self._append(
+                "append",
+                getattr(append, f"append_{name}_{kind.name}"),
+                {x: part},
+                {self._cached(layer): part},
+                x=x,
+                heads=shape.heads,
+                size=size,
+                pages=pages,
+                page_bytes=page_bytes,
+                positions=self.state.positions.ctypes.data,
+                tables=self.state.tables.ctypes.data,
+                count=self.state.rows_address,
+            )
 
     def attention(self, out: Buffer, q: Buffer, layer: int, heads: int, scoring: Scoring) -> None:
         """out = softmax(scores of q and K, causal) V, for every row and head"""
@@ -435,6 +435,7 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
             "v_pages": cache.v_address(layer),
             "k_page_bytes": cache.k_page_bytes[layer],
             "v_page_bytes": cache.v_page_bytes[layer],
+            **self._steps(),
             "positions": self.state.positions.ctypes.data,
             "tables": self.state.tables.ctypes.data,
             "count": self.state.rows_address,
@@ -447,12 +448,25 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
         keep = (self._attention_scratch, scoring)
         reads = {q: ALL, self._cached(layer): ALL}
         if self.one_row:
-            kernel = getattr(attention, f"attend_one_{cache.kv_type}")
-            self._append("attention", kernel, reads, {self._parts: ALL}, keep, **fields)
+            self._append("attention", attention.attend_one, reads, {self._parts: ALL}, keep, **fields)
             self._append("merge", attention.merge_runs, {self._parts: ALL}, {out: f"{heads} heads"}, keep, **fields)
         else:
-            kernel = getattr(attention, f"attend_many_{cache.kv_type}")
-            self._append("attention", kernel, reads, {out: ALL}, keep, **fields)
+            self._append("attention", attention.attend_many, reads, {out: ALL}, keep, **fields)
+
+    def _steps(self) -> dict[str, Step | int]:
+        """What attention does with the types of K and V: a batch unpacks a page of half floats for all its rows."""
+        k, v = self.cache.k_type.name, self.cache.v_type.name
+        k_unpack, v_unpack = (
+            None if self.one_row else getattr(cached_values, f"unpack_{kind}", None) for kind in (k, v)
+        )
+        return {
+            "k_unpack": k_unpack or 0,
+            "v_unpack": v_unpack or 0,
+            "scores": getattr(cached_keys, f"scores_{'f32' if k_unpack else k}"),
+            "values": getattr(cached_values, f"values_{'f32' if v_unpack else v}"),
+            "k_coded": int(self.cache.k_type.is_quantized),
+            "v_turned": int(self.cache.v_type.is_quantized),
+        }
 
     def _cached(self, layer: int) -> Buffer:
         """Stands for the layer's part of the cache where accesses are compared."""

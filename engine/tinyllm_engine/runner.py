@@ -35,7 +35,7 @@ class Runner:
     """Runs one model. Not for several threads at once.
 
     context_length: tokens a sequence can hold; the model's own length by default
-    kv_type: type of the cache, "f16" or "f32"
+    kv_type: type of the cache: f32, f16, bf16, q8_0 or q4_0; k_type, v_type: that of keys or of values alone
     threads: default: min(usable processors, cgroup quota, physical cores)
     progress: called with (stage, done, total) while kernels are compiled or loaded
     """
@@ -48,10 +48,12 @@ class Runner:
         threads: int | None = None,
         progress: Progress | None = None,
         fuse: bool = True,
+        k_type: str | None = None,
+        v_type: str | None = None,
     ):
         self.model = model
         self.context_length = context_length or model.config.context_length
-        self.kv_type = kv_type
+        self.k_type, self.v_type = k_type or kv_type, v_type or kv_type
         self.threads = threads or team_module.default_threads()
         weights = model.weights
         check_sizes(model.config, model.path)
@@ -60,8 +62,9 @@ class Runner:
         self.cache = KVCache(
             [layer.cached for layer in weights.layers],
             self.context_length,
-            kv_type,
+            self.k_type,
             states=[layer.state_size for layer in weights.layers],
+            v_type=self.v_type,
         )
         self.team = Team(self.threads)
         self.state = State(min(BATCH, -(-self.context_length // 4) * 4))

@@ -90,7 +90,7 @@ def _description(runner: Runner, model: str) -> dict[str, Any]:
         turning.update(frequencies.tobytes() + struct.pack("<d?", magnitude, rope.interleaved))
     return {
         "model": model,
-        "cache": str(cache.kv_type),
+        "cache": "/".join(dict.fromkeys((cache.k_type.name, cache.v_type.name))),
         "layers": [[shape.heads, shape.k_size, shape.v_size] for shape in cache.layers],
         "rotation": turning.hexdigest(),
         "state": cache.states.block_bytes,

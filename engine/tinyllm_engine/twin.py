@@ -56,6 +56,7 @@ class Arguments:
         stem, type_name = split_name(op.kernel.name)
         self.twin = TWINS.get(stem)
         self.type: Any = TYPES.get(type_name)
+        self.step_types = {name: split_name(step.name)[1] for name, step in op.steps.items()}
 
     def __getattr__(self, name: str) -> Any:
         return self._record[name].item()

@@ -12,16 +12,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyllm_engine import expert_twins, recurrent_twins, stream_twins  # noqa: F401 - their twins register themselves
+from tinyllm_engine import (  # noqa: F401 - their twins register themselves
+    attention_twins,
+    expert_twins,
+    recurrent_twins,
+    stream_twins,
+)
 from tinyllm_engine.agreed import UNIT
 from tinyllm_engine.errors import EngineError
-from tinyllm_engine.kernels.attention import RUN
 from tinyllm_engine.kernels.elementwise import LIMIT
-from tinyllm_engine.kv_cache import PAGE
 from tinyllm_engine.program import Program
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.team import Team
-from tinyllm_engine.twin import BLOCK, F32, TWINS, Arguments, Written, array_at, near, twin
+from tinyllm_engine.twin import BLOCK, F32, TWINS, Arguments, Written, near, twin
 
 
 class KernelMismatchError(EngineError):
@@ -321,7 +324,7 @@ def dequantized_codes(a: Arguments, rows: int, first: int) -> np.ndarray:
     return codes[elements] * scales[elements // BLOCK]
 
 
-# --- positions, cache, attention --------------------------------------------------------------------------------------
+# --- positions --------------------------------------------------------------------------------------------------------
 
 
 @twin
@@ -347,102 +350,6 @@ def rope(a: Arguments) -> Iterator[Written]:
     expected[..., first] = x[..., first] * cos - x[..., second] * sin
     expected[..., second] = x[..., first] * sin + x[..., second] * cos
     yield Written("x", x, expected, near(expected, 1e-6))
-
-
-@twin
-def append(a: Arguments) -> Iterator[Written]:
-    """K and V of a row go to its position's place in the pages of its sequence."""
-    k, v = a.floats("k", a.n, a.heads, a.k_size), a.floats("v", a.n, a.heads, a.v_size)
-    for row, position in enumerate(a.array("positions", np.int64, a.n)):
-        k_page, v_page = page_of(a, row, position // PAGE, a.heads)
-        with np.errstate(over="ignore"):
-            yield Written(f"k of row {row}", k_page[:, :, position % PAGE], k[row].astype(k_page.dtype))
-            yield Written(f"v of row {row}", v_page[:, position % PAGE], v[row].astype(v_page.dtype))
-
-
-def page_of(a: Arguments, row: int, index: int, heads: int) -> tuple[np.ndarray, np.ndarray]:
-    """Page number `index` of the row's sequence: K [heads, k_size, 64] and V [heads, 64, v_size]."""
-    table = a.array("tables", np.int64, a.n)[row]
-    page = int(array_at(int(table), np.int64, int(index) + 1)[index])
-    k = a.array("k_pages", a.type.layout, heads, a.k_size, PAGE, offset=page * a.k_page_bytes)
-    return k, a.array("v_pages", a.type.layout, heads, PAGE, a.v_size, offset=page * a.v_page_bytes)
-
-
-@twin
-def attend_many(a: Arguments) -> Iterator[Written]:
-    """out = softmax(scores) V over the keys that the row sees, for every row and head."""
-    out = a.floats("out", a.n, a.heads, a.v_size)
-    for row in range(a.n):
-        scores, values = scored(a, row)
-        sink = sinks(a).reshape(*scores.shape[:2], 1)
-        top = np.maximum(scores.max(axis=-1, keepdims=True), sink)
-        weights = np.exp(scores - top)
-        total = weights.sum(axis=-1, keepdims=True) + np.exp(sink - top)
-        expected = (weights @ values / total).reshape(a.heads, a.v_size)
-        yield Written(f"out of row {row}", out[row], expected, near(expected, 2e-5))
-
-
-@twin
-def attend_one(a: Arguments) -> Iterator[Written]:
-    """Per head and run of 256 keys: maximum of the scores, sum of the weights e^(score - maximum), weighted values.
-
-    A run that is all before the window has the maximum of nothing, and no weights.
-    """
-    scores, values = scored(a, 0)
-    expected = []
-    for first in range(0, scores.shape[-1], RUN * PAGE):
-        run = scores[..., first : first + RUN * PAGE]
-        top = run.max(axis=-1, keepdims=True)
-        weights = np.exp(run - np.maximum(top, -1e300))
-        total = weights.sum(axis=-1, keepdims=True)
-        expected.append(np.concatenate((top, total, weights @ values[..., first : first + RUN * PAGE, :]), axis=-1))
-    parts = np.stack(expected, axis=2).reshape(a.heads, len(expected), 2 + a.v_size)
-    memory = a.floats("parts", *parts.shape)
-    top, weighted = slice(0, 1), slice(1, None)
-    # a score's error counts as it is, not as a fraction: it becomes one of the weight
-    allowed = 1e-5 + near(np.where(np.isinf(parts[..., top]), 0, parts[..., top]))
-    yield Written("maxima", memory[..., top], parts[..., top], allowed)
-    yield Written("sums and values", memory[..., weighted], parts[..., weighted], near(parts[..., weighted], 2e-5))
-
-
-@twin
-def merge_runs(a: Arguments) -> Iterator[Written]:
-    """out = what all runs of a head come to when scaled to their common maximum."""
-    runs = int(a.array("positions", np.int64, 1)[0]) // (RUN * PAGE) + 1
-    top, total, values = np.split(a.floats("parts", a.heads, runs, 2 + a.v_size), (1, 2), axis=-1)
-    sink = sinks(a).reshape(a.heads, 1, 1)
-    highest = np.maximum(top.max(axis=1, keepdims=True), sink)
-    factors = np.exp(top - highest)
-    expected = (values * factors).sum(axis=1) / ((total * factors).sum(axis=1) + np.exp(sink - highest)[:, 0])
-    yield Written("out", a.floats("out", *expected.shape), expected, near(expected, 1e-6))
-
-
-def sinks(a: Arguments) -> np.ndarray:
-    """A score for each head, minus infinity where there are none."""
-    return a.floats("sinks", a.heads).astype(np.float64) if a.sinks else np.full(a.heads, -np.inf)
-
-
-def scored(a: Arguments, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores [kv_heads, heads / kv_heads, t] of a row with the keys up to it, and their values [kv_heads, t, v_size].
-
-    Minus infinity for a key before the row's window.
-    """
-    position = int(a.array("positions", np.int64, a.n)[row])
-    t = position + 1
-    pages = [page_of(a, row, index, a.kv_heads) for index in range(-(-t // PAGE))]
-    k = np.concatenate([k for k, _ in pages], axis=-1)[..., :t].astype(np.float64)
-    v = np.concatenate([v for _, v in pages], axis=1)[:, :t].astype(np.float64)
-    q = a.floats("q", a.n, a.kv_heads, a.heads // a.kv_heads, a.k_size)[row]
-    scores = a.scale * (q @ k)
-    if a.softcap:
-        scores = a.softcap * np.tanh(scores / a.softcap)
-    if a.slopes:
-        slopes = a.floats("slopes", a.kv_heads, a.heads // a.kv_heads, 1)
-        scores = scores - slopes * (position - np.arange(t))
-    if a.window:
-        begin = position - a.window + 1 if a.window > 0 else position // -a.window * -a.window
-        scores[..., : max(0, begin)] = -np.inf
-    return scores, v
 
 
 # --- the check --------------------------------------------------------------------------------------------------------

@@ -52,10 +52,19 @@ def random_norm(kind: str, columns: int, seed: int = 4) -> Norm:
 class Recording:
     """A recorder for `rows` rows (1: decode) with a cache of one layer, and the team that runs what it records."""
 
-    def __init__(self, rows: int, threads: int, shape: LayerShape, context_length: int, kv_type: str, state_size: int):
+    def __init__(
+        self,
+        rows: int,
+        threads: int,
+        shape: LayerShape,
+        context_length: int,
+        k_type: str,
+        state_size: int,
+        v_type: str | None,
+    ):
         self.team = Team(threads)
         self.state = State(rows)
-        self.cache = KVCache([shape], context_length, kv_type, [state_size])
+        self.cache = KVCache([shape], context_length, k_type, [state_size], v_type)
         self.pages = PageTable(self.cache, context_length)
         self.recurrent = RecurrentState(self.cache.states)
         cancel = self.team.address(CANCEL)
@@ -104,10 +113,11 @@ def recording(
     threads: int = 1,
     shape: LayerShape | None = None,
     context_length: int = 64,
-    kv_type: str = "f32",
+    k_type: str = "f32",
     state_size: int = 0,
+    v_type: str | None = None,
 ) -> Iterator[Recording]:
-    made = Recording(rows, threads, shape or LayerShape(1, 32, 32), context_length, kv_type, state_size)
+    made = Recording(rows, threads, shape or LayerShape(1, 32, 32), context_length, k_type, state_size, v_type)
     try:
         yield made
     finally:

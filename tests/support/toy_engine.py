@@ -9,8 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes
 from tinyllm_chat.chat.engine_api import EngineApi
-from tinyllm_chat.chat.opening import cache_bytes_per_token, cached_shapes
 from tinyllm_engine.chat_template import TemplateChoice
 from tinyllm_engine.choices import Alternative, Choice
 from tinyllm_engine.errors import EngineError, SavedStateError, TemplateError, UnsupportedModelError
@@ -222,13 +222,15 @@ class Toy:
             raise self.open_error
         return ToyModel(path, **self.model_changes)
 
-    def runner(self, model: ToyModel, *, context_length: int, kv_type: str, threads: int | None, progress: Any) -> Any:
+    def runner(
+        self, model: ToyModel, *, context_length: int, k_type: str, v_type: str, threads: int | None, progress: Any
+    ) -> Any:
         progress("compiling kernels", 1, 1)
         runner = SimpleNamespace(
             model=model,
             context_length=context_length,
             threads=threads or 2,
-            kv_bytes_per_token=cache_bytes_per_token(cached_shapes(model), kv_type),
+            kv_bytes_per_token=bytes_per_token(cached_shapes(model), k_type, v_type),
             closed=False,
             unshiftable=self.unshiftable,
         )

@@ -10,7 +10,7 @@ from tinyllm_engine.simd.target import TARGETS, emits_sdot
 
 # Of the kernels those that cover each kind of product; the others differ in unpacking only.
 KERNELS = {
-    "avx512": ("matvec.matvec_q8_0", "matmul.matmul_q6_k", "attention.attend_one_f16"),
+    "avx512": ("matvec.matvec_q8_0", "matmul.matmul_q6_k", "cached_keys.scores_f16", "cached_keys.scores_q8_0"),
     "avxvnni": ("matvec.matvec_q4_0", "matmul.matmul_q8_0"),
     "neon": ("matvec.matvec_q4_0", "matmul.matmul_q6_k", "matvec.matvec_f16"),
 }

@@ -3,10 +3,23 @@
 import numpy as np
 import pytest
 from support.recording import TYPES, random_norm, random_tensor, recording
+from tinyllm_engine.cached_types import CACHED_TYPES, k_slots, pack_k, pack_v, v_slots
 from tinyllm_engine.config import RopeConfig
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.jit import Kernel
-from tinyllm_engine.kernels import attention, elementwise, embed, experts, heads, matmul, matvec, norm, quantize, rope
+from tinyllm_engine.kernels import (
+    append,
+    attention,
+    elementwise,
+    embed,
+    experts,
+    heads,
+    matmul,
+    matvec,
+    norm,
+    quantize,
+    rope,
+)
 from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.parts.attention import Scoring, Temperature
 from tinyllm_engine.parts.base import Linear
@@ -18,7 +31,7 @@ from tinyllm_engine.twins import KernelMismatchError, check
 
 pytestmark = pytest.mark.filterwarnings("error:Cannot cache")  # it would be compiled at every start
 
-MODULES = (attention, elementwise, embed, experts, heads, matmul, matvec, norm, quantize, rope)
+MODULES = (append, attention, elementwise, embed, experts, heads, matmul, matvec, norm, quantize, rope)
 KERNELS = [value for module in MODULES for value in vars(module).values() if isinstance(value, Kernel)]
 THREADS = (1, 2, 3, 4)
 
@@ -275,70 +288,73 @@ def test_parts_of_heads(rows, threads):
 CONTEXT = 1001
 EDGES = (0, 1, 62, 63, 64, 65, 255, 256, 257, 511, 512, 1000)  # of pages of 64 keys, of runs of 256
 # (heads, heads of K and V, size of K, size of V): groups of 1, 2, 3, 4 and 8
-HEADS = [(3, 3, 64, 64), (4, 2, 80, 80), (9, 3, 64, 64), (4, 1, 96, 96), (8, 1, 128, 64), (2, 1, 40, 24), (3, 3, 8, 8)]
-ELEMENTS = {"f32": np.float32, "f16": np.float16}
+BLOCK_HEADS = [(3, 3, 64, 64), (4, 2, 64, 96), (9, 3, 64, 64), (4, 1, 96, 32), (8, 1, 128, 64)]
+HEADS = [*BLOCK_HEADS, (4, 2, 80, 80), (2, 1, 40, 24), (3, 3, 8, 8)]
+TYPE_PAIRS = [("f32", "f32"), ("f16", "f16"), ("bf16", "q8_0"), ("q8_0", "bf16"), ("q8_0", "q8_0"), ("q4_0", "q4_0")]
 
 
 def in_cache(r):
-    """K [pages, heads, k_size, 64] and V [pages, heads, 64, v_size]: the cache's own memory."""
+    """K and V, uint8 [pages, heads, bytes of a head]: the cache's own memory."""
     cache, (shape,) = r.cache, r.cache.layers
-    element = ELEMENTS[cache.kv_type]
     return (
-        array_at(cache.k_address(0), element, cache.pages, shape.heads, shape.k_size, 64),
-        array_at(cache.v_address(0), element, cache.pages, shape.heads, 64, shape.v_size),
+        array_at(cache.k_address(0), np.uint8, cache.pages, shape.heads, cache.k_type.head_bytes(shape.k_size)),
+        array_at(cache.v_address(0), np.uint8, cache.pages, shape.heads, cache.v_type.head_bytes(shape.v_size)),
     )
 
 
 def take_pages(r):
-    """All pages, in no order; what no token has written in them is not a number."""
+    """All pages, in no order; what no token has written in them is not a number, or has a scale that is none."""
     r.pages.grow(CONTEXT)
     r.pages.table[:] = np.random.default_rng(6).permutation(r.pages.table)
     for memory in in_cache(r):
-        memory[:] = np.nan
+        memory[:] = 255
 
 
-def fill_cache(r, k, v):
-    """K and V float32 [tokens, heads, size] as the first tokens of the sequence."""
-    for position in range(len(k)):
-        page, slot = r.pages.table[position // 64], position % 64
-        k_pages, v_pages = in_cache(r)
-        k_pages[page, :, :, slot], v_pages[page, :, slot] = k[position], v[position]
+def fill_cache(r, k, v, first=0):
+    """K and V float32 [tokens, heads, size] as tokens of the sequence, the first of them at position `first`."""
+    for rows, memory, kind, pack, slots in (
+        (k, in_cache(r)[0], r.cache.k_type, pack_k, k_slots),
+        (v, in_cache(r)[1], r.cache.v_type, pack_v, v_slots),
+    ):
+        positions = first + np.arange(len(rows))
+        for index in np.unique(positions // 64):
+            whole, here = np.zeros((64, *rows.shape[1:]), np.float32), positions // 64 == index
+            whole[positions[here] % 64] = rows[here]
+            written = np.isin(slots(kind, rows.shape[-1]), positions[here] % 64)
+            page = memory[r.pages.table[index]]
+            page[:, written] = pack(kind, np.swapaxes(whole, 0, 1))[:, written]
 
 
-@pytest.mark.parametrize("kv_type", ["f32", "f16"])
-@pytest.mark.parametrize(("rows", "threads", "position"), [(1, 1, 64), (1, 3, 1000), (70, 1, 60), (70, 4, 0)])
-def test_append(kv_type, rows, threads, position):
-    shape = LayerShape(3, 80, 96)
-    with recording(rows, threads, shape, CONTEXT, kv_type) as r:
+@pytest.mark.parametrize("kind", CACHED_TYPES)
+@pytest.mark.parametrize(("rows", "threads", "position"), [(1, 1, 64), (1, 3, 1000), (70, 4, 60)])
+def test_append(kind, rows, threads, position):
+    shape = LayerShape(3, 64, 96) if CACHED_TYPES[kind].is_quantized else LayerShape(3, 80, 88)
+    with recording(rows, threads, shape, CONTEXT, kind) as r:
         take_pages(r)
         r.set_rows(rows, position=position)
-        k, v = r.filled("k", 240, scale=100), r.filled("v", 288)
+        k, v = r.filled("k", 3 * shape.k_size, scale=100), r.filled("v", 3 * shape.v_size)
         k.array[0, :4] = 1e-7, 65519, 65520, -1e30  # a subnormal half, the largest, and two that become infinity
+        v.array[0, :32] = 0  # a block whose scale is 0
         r.recorder.append(0, k, v)
         r.check()
         found = [memory.copy() for memory in in_cache(r)]
         for memory in in_cache(r):
-            memory[:] = np.nan
-        k_rows, v_rows = k.array[:rows].reshape(rows, 3, 80), v.array[:rows].reshape(rows, 3, 96)
-        unwritten = np.full((position, 1, 1), np.nan)
-        with np.errstate(over="ignore"):
-            fill_cache(
-                r,
-                np.concatenate((np.broadcast_to(unwritten, (position, 3, 80)), k_rows)),
-                np.concatenate((np.broadcast_to(unwritten, (position, 3, 96)), v_rows)),
-            )
+            memory[:] = 255
+        fill_cache(
+            r, k.array[:rows].reshape(rows, 3, shape.k_size), v.array[:rows].reshape(rows, 3, shape.v_size), position
+        )
         for memory, expected in zip(found, in_cache(r), strict=True):
-            assert np.array_equal(memory, expected, equal_nan=True)
+            assert np.array_equal(memory, expected)
 
 
-def attended(rows, threads, heads, kv_type, positions, **scoring):
+def attended(rows, threads, heads, types, positions, **scoring):
     """float32 [len(positions), heads * v_size]: rows at these increasing positions, so many in a batch, checked."""
     q_heads, kv_heads, k_size, v_size = heads
     random = np.random.default_rng(8)
     k, v = random.normal(0, 2, (CONTEXT, kv_heads, k_size)), random.normal(0, 1, (CONTEXT, kv_heads, v_size))
     queries = random.normal(0, 1, (CONTEXT, q_heads * k_size))
     results = []
-    with recording(rows, threads, LayerShape(kv_heads, k_size, v_size), CONTEXT, kv_type) as r:
+    with recording(rows, threads, LayerShape(kv_heads, k_size, v_size), CONTEXT, types[0], v_type=types[1]) as r:
         take_pages(r)
         fill_cache(r, k[: max(positions) + 1], v[: max(positions) + 1])
         q, out = r.filled("q", q_heads * k_size), r.filled("out", q_heads * v_size)
@@ -354,12 +370,16 @@ def attended(rows, threads, heads, kv_type, positions, **scoring):
     return np.concatenate(results)
 
 
-@pytest.mark.parametrize("heads", HEADS, ids=lambda heads: "-".join(map(str, heads)))
-@pytest.mark.parametrize("kv_type", ["f32", "f16"])
-def test_attention(kv_type, heads):
-    expected = attended(1, 1, heads, kv_type, EDGES)
+HEADS_OF_TYPES = [
+    (types, heads) for types in TYPE_PAIRS for heads in (BLOCK_HEADS if {"q8_0", "q4_0"} & set(types) else HEADS)
+]
+
+
+@pytest.mark.parametrize(("types", "heads"), HEADS_OF_TYPES, ids=str)
+def test_attention(types, heads):
+    expected = attended(1, 1, heads, types, EDGES)
     for rows, threads in ((1, 3), (5, 1), (len(EDGES), 2), (len(EDGES), 4)):
-        assert np.array_equal(attended(rows, threads, heads, kv_type, EDGES), expected), (rows, threads)
+        assert np.array_equal(attended(rows, threads, heads, types, EDGES), expected), (rows, threads)
 
 
 SCORINGS = {
@@ -374,20 +394,25 @@ SCORINGS = {
 SCORINGS["all of it"] = SCORINGS["a window over a run"] | SCORINGS["bent"] | SCORINGS["falling"] | SCORINGS["a sink"]
 
 
-@pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
-@pytest.mark.parametrize("heads", [(4, 4, 16, 16), (4, 2, 80, 40)], ids=["one each", "shared"])
-def test_ways_of_scoring(heads, scoring):
-    positions = (*EDGES[:9], *range(300, 312), 1000)
-    expected = attended(1, 1, heads, "f32", positions, **scoring)
+SCORED = [(scoring, heads, ("f32", "f32")) for scoring in SCORINGS for heads in ((4, 4, 16, 16), (4, 2, 80, 40))]
+SCORED += [(scoring, (4, 2, 64, 32), ("q8_0", "q4_0")) for scoring in SCORINGS]
+
+
+@pytest.mark.parametrize(("scoring", "heads", "types"), SCORED, ids=str)
+def test_ways_of_scoring(scoring, heads, types):
+    positions, how = (*EDGES[:9], *range(300, 312), 1000), SCORINGS[scoring]
+    expected = attended(1, 1, heads, types, positions, **how)
     for rows, threads in ((1, 3), (5, 2), (len(positions), 3)):
-        assert np.array_equal(attended(rows, threads, heads, "f32", positions, **scoring), expected), (rows, threads)
+        assert np.array_equal(attended(rows, threads, heads, types, positions, **how), expected), (rows, threads)
 
 
-def test_attention_of_a_long_batch():
+@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+def test_attention_of_a_long_batch(kind):
     """Neighbouring rows, several tiles of them, over the edges of pages and of a run."""
     positions = range(230, 275)
     heads = (9, 3, 64, 64)
-    assert np.array_equal(attended(45, 2, heads, "f16", positions), attended(1, 1, heads, "f16", positions))
+    types = kind, kind
+    assert np.array_equal(attended(45, 2, heads, types, positions), attended(1, 1, heads, types, positions))
 
 
 def test_attention_of_two_sequences_in_a_batch():

@@ -22,6 +22,11 @@ def pages_of(cache, layer):
     )
 
 
+def test_sizes_of_types():
+    assert KVCache([LayerShape(2, 64, 96)], 64, "q8_0", v_type="q4_0").bytes_per_token == 2 * (2 * 34 + 3 * 18)
+    assert KVCache([LayerShape(2, 64, 96)], 64, "bf16").bytes_per_token == 2 * 2 * (64 + 96)
+
+
 @pytest.mark.parametrize(("kv_type", "element"), [("f16", 2), ("f32", 4)])
 def test_sizes(kv_type, element):
     cache = KVCache(SHAPES, 130, kv_type)
@@ -44,8 +49,14 @@ def test_layers_and_pages_share_no_byte():
 
 
 def test_another_type_is_refused():
-    with pytest.raises(UnsupportedModelError, match="KV cache type: expected f32 or f16, found 'q3'"):
+    with pytest.raises(UnsupportedModelError, match=r"KV cache type: expected one of f32, .*, q4_0; found 'q3'"):
         KVCache(SHAPES, 64, "q3")
+
+
+def test_heads_that_fill_no_blocks_are_refused():
+    for types in (("q8_0", "f16"), ("f16", "q8_0")):
+        with pytest.raises(UnsupportedModelError, match=r"KV cache type q8_0: expected heads .* of 32 .*, found 80"):
+            KVCache([LayerShape(1, 80, 80)], 64, types[0], v_type=types[1])
 
 
 def test_more_than_there_is_address_space():

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from tinyllm_chat.chat.adapters import adapter_files
-from tinyllm_chat.chat.opening import cache_bytes_per_token, cached_shapes, choose_context, display_name
+from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes
+from tinyllm_chat.chat.opening import choose_context, display_name
 from tinyllm_engine.kv_cache import LayerShape
 
 
@@ -52,12 +53,12 @@ FULL = 8192 * PER_TOKEN
 
 
 def test_a_token_costs_what_the_layers_cache() -> None:
-    assert cache_bytes_per_token([LAYER] * 30, "f16") == PER_TOKEN
-    assert cache_bytes_per_token([LAYER] * 30, "f32") == 2 * PER_TOKEN
+    assert bytes_per_token([LAYER] * 30, "f16", "f16") == PER_TOKEN
+    assert bytes_per_token([LAYER] * 30, "f32", "f32") == 2 * PER_TOKEN
     # Blocks that remember a sequence as a whole cache nothing of a token.
     mixed = [LayerShape(0, 0, 0)] * 20 + [LAYER] * 10
     model = SimpleNamespace(weights=SimpleNamespace(layers=[SimpleNamespace(cached=shape) for shape in mixed]))
-    assert cache_bytes_per_token(cached_shapes(model), "f16") == PER_TOKEN // 3
+    assert bytes_per_token(cached_shapes(model), "f16", "f16") == PER_TOKEN // 3
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,30 @@ def test_a_prompt_of_several_batches(model, kv_type):
     assert nmse(last, exact) < 0.01
 
 
+# How far the logits of a toy may be from those with a cache of f32: of whatever type is the coarser one.
+CACHE_ERRORS = {"f32": 0.0, "f16": 2e-4, "bf16": 3e-4, "q8_0": 7e-4, "q4_0": 4e-2}
+
+
+@pytest.fixture(scope="module")
+def exact_cache(model):
+    return fresh(model, toy_tokens(90), all_logits=True, kv_type="f32", threads=1)
+
+
+@pytest.mark.parametrize("k_type", CACHE_ERRORS)
+@pytest.mark.parametrize("v_type", CACHE_ERRORS)
+def test_each_pair_of_cache_types(model, exact_cache, k_type, v_type):
+    """Near the exact cache, and the same bits one by one as at once."""
+    ids = toy_tokens(90)
+    runner = Runner(model, context_length=CONTEXT, k_type=k_type, v_type=v_type, threads=2)
+    try:
+        at_once = runner.forward(ids, all_logits=True)
+        assert nmse(at_once, exact_cache) <= max(CACHE_ERRORS[k_type], CACHE_ERRORS[v_type])
+        runner.truncate(60)
+        assert np.array_equal(np.stack([runner.forward([id]) for id in ids[60:]]), at_once[60:])
+    finally:
+        runner.close()
+
+
 def test_rows_that_get_logits_are_those_asked_for(model):
     """More rows than can have logits in a pass, and a row alone in the last one."""
     assert OUTPUTS < 129 <= BATCH
@@ -205,7 +229,7 @@ def test_nothing_to_evaluate_is_refused(sequence):
 
 
 def test_a_cache_type_that_does_not_exist(model):
-    with pytest.raises(UnsupportedModelError, match="expected f32 or f16, found 'q9'"):
+    with pytest.raises(UnsupportedModelError, match=r"expected one of f32, .*; found 'q9'"):
         Runner(model, kv_type="q9")
 
 
@@ -291,7 +315,7 @@ def test_defaults(model):
     try:
         assert runner.context_length == model.config.context_length == 256
         assert runner.threads == default_threads()
-        assert (runner.kv_type, runner.kv_bytes_per_token) == ("f16", 2 * 2 * (64 + 64))
+        assert (runner.k_type, runner.v_type, runner.kv_bytes_per_token) == ("f16", "f16", 2 * 2 * (64 + 64))
     finally:
         runner.close()
 

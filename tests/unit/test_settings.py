@@ -147,7 +147,7 @@ def test_a_folder_that_cannot_be_made_costs_only_the_file(tmp_path: Path) -> Non
         ("[sampling]\ntemperature = 'hot'", ["temperature: expected a number from 0 to 5, found 'hot'"]),
         ("[sampling]\ntemperature = 99999999999999999999", ["temperature: expected a number from 0 to 5"]),
         ("[sampling]\ntemperature = [1]", ["temperature: expected a number from 0 to 5, found [1]"]),
-        ("[model]\ncache_type = 'q8'", ["cache_type: expected one of f16, f32, found 'q8'"]),
+        ("[model]\ncache_type_k = 'q8'", ["cache_type_k: expected one of f32, f16, bf16, q8_0, q4_0, found 'q8'"]),
         ("[model]\nsystem_prompt = 1", ["system_prompt: expected a text, found 1"]),
         ("[interface]\nshow_panels = 1", ["show_panels: expected true or false, found 1"]),
         ("a b", ["line 1"]),
@@ -196,7 +196,7 @@ def test_a_folder_in_place_of_the_file_is_a_warning(paths: Paths) -> None:
         ("TOP_K", " 7 ", 7),
         ("SHOW_PANELS", "Off", False),
         ("SYSTEM_PROMPT", "Be brief.", "Be brief."),
-        ("CACHE_TYPE", "f32", "f32"),
+        ("CACHE_TYPE_V", "f32", "f32"),
     ],
 )
 def test_the_environment_is_read_as_text(paths: Paths, name: str, text: str, value: Any) -> None:

@@ -3,15 +3,24 @@
 import numpy as np
 import pytest
 from support.golden import write_toy_model
-from tinyllm_engine.cached_rows import read_keys, read_values
+from tinyllm_engine.cached_rows import read_keys
+from tinyllm_engine.cached_types import unpack_v
 from tinyllm_engine.errors import EngineError, UnsupportedModelError
 from tinyllm_engine.model import Model
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.shift import check_shift, rotation_of
+from tinyllm_engine.twin import array_at
 
 CONTEXT = 512
 # Pairs side by side; pairs half a head apart, and two ways to turn; keys of which only the end turns.
-MODELS = [("llama-dense", "archs", "f32"), ("gemma3-dense", "archs", "f16"), ("deepseek2-lite-mla", "more", "f16")]
+# (Quantized keys are quantized once more where they land.)
+MODELS = [
+    ("llama-dense", "archs", "f32"),
+    ("gemma3-dense", "archs", "f16"),
+    ("deepseek2-lite-mla", "more", "f16"),
+    ("llama-gqa", "archs", "q8_0"),
+]
+ERRORS = {"f32": 2e-5, "f16": 2e-3, "q8_0": 2e-2}
 
 
 def ids_of(count, seed=1):
@@ -21,8 +30,12 @@ def ids_of(count, seed=1):
 def rows(sequence, layer):
     """Keys and values of a layer, as numbers: [heads, size, rows], [heads, rows, size]."""
     cache, table = sequence.runner.cache, sequence.pages.table[: sequence.pages.count]
-    n = sequence.position
-    return read_keys(cache, layer, table)[:, :, :n], read_values(cache, layer, table)[:, :n]
+    n, size = sequence.position, cache.layers[layer].v_size
+    stored = array_at(
+        cache.v_address(layer), np.uint8, cache.pages, cache.layers[layer].heads, cache.v_type.head_bytes(size)
+    )
+    values = np.swapaxes(unpack_v(cache.v_type, stored[table], size), 0, 1).reshape(stored.shape[1], -1, size)
+    return read_keys(cache, layer, table)[:, :, :n], values[:, :n]
 
 
 def turned(keys, old, new, rotation, context):
@@ -67,7 +80,7 @@ def test_keys_are_those_of_their_new_positions(runner, begin, end):
     assert sequence.exact == (begin if end < 250 else sequence.position)
     assert runner.cache.pages_in_use == -(-sequence.position // 64)
     kept = np.r_[:begin, end:250]
-    allowed = 2e-5 if runner.kv_type == "f32" else 1e-3
+    allowed = ERRORS[runner.k_type]
     for layer, (keys, values) in enumerate(before):
         k, v = rows(sequence, layer)
         rotation = rotation_of(runner.model.weights.layers[layer])
@@ -86,9 +99,9 @@ def test_the_first_layer_is_that_of_a_fresh_evaluation(runner):
     sequence.remove(20, 150)
     fresh.forward(sequence.tokens)
     (k, v), (fresh_k, fresh_v) = rows(sequence, 0), rows(fresh, 0)
-    allowed = 2e-5 if runner.kv_type == "f32" else 2e-3
+    allowed = ERRORS[runner.k_type]
     assert np.abs(k - fresh_k).max() <= allowed * np.abs(fresh_k).max()
-    assert np.abs(v.astype(np.float32) - fresh_v).max() <= allowed * np.abs(fresh_v).max()
+    assert np.abs(v - fresh_v).max() <= allowed * np.abs(fresh_v).max()
     sequence.close()
     fresh.close()
 

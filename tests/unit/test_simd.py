@@ -5,6 +5,7 @@ import pytest
 from numba import njit
 from support.vectors import applied, at, codes
 from tinyllm_engine import simd as s
+from tinyllm_engine.cached_types import bf16_bits, of_bf16
 
 F32 = np.float32
 LANES = s.LANES
@@ -491,3 +492,73 @@ def test_atoms():
     words = np.array([2**40, 0, 2**32 + 7], np.int64)
     assert count_up(at(words)) == (2**40, 7)
     assert words[:2].tolist() == [2**40 + 3] * 2
+
+
+# --- what the cache needs ---------------------------------------------------------------------------------------------
+
+
+def test_bf16():
+    @native
+    def convert(x, out):
+        s.store_bf16x8(out, s.load_f32x8(x))
+        s.store_bf16(out + 16, s.load_f32(x))
+        s.store(out + 18, s.load_bf16x8(out))
+
+    x = floats(50, 8)
+    x[0] = 0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 3.4e38, 1
+    x[1] = (np.arange(8, dtype=np.uint32) * 0x4000 + 0x3F800000).view(F32)  # ties go to even
+    out = applied(convert, np.zeros((50, 50), np.uint8), x)
+    expected = bf16_bits(x)
+    assert np.array_equal(np.ascontiguousarray(out[:, :16]).view(np.uint16), expected)
+    assert np.array_equal(np.ascontiguousarray(out[:, 16:18]).view(np.uint16)[:, 0], expected[:, 0])
+    assert np.array_equal(np.ascontiguousarray(out[:, 18:]).view(F32), of_bf16(expected), equal_nan=True)
+
+
+@pytest.mark.parametrize("distance", [1, 2, 4])
+def test_butterflies(distance):
+    butterfly = getattr(s, f"butterfly{distance}")
+
+    @native
+    def apply(x, out):
+        s.store(out, butterfly(s.load_f32x8(x)))
+
+    x = floats(20, 8)
+    pairs = x.reshape(20, -1, 2, distance)
+    expected = np.stack((pairs[:, :, 0] + pairs[:, :, 1], pairs[:, :, 0] - pairs[:, :, 1]), axis=2)
+    assert np.array_equal(applied(apply, np.zeros_like(x), x), expected.reshape(20, 8))
+
+
+def test_small_codes_to_floats_and_back():
+    @native
+    def convert(x, out):
+        s.store(out, s.load_i8x8(x))
+        low, high = s.load_signed_nibbles(x)
+        s.store(out + 32, low)
+        s.store(out + 64, high)
+
+    codes8 = random.integers(-128, 128, (40, 8), dtype=np.int8)
+    out = applied(convert, np.zeros((40, 24), F32), codes8)
+    low = (codes8 << 4) >> 4
+    assert np.array_equal(out, np.concatenate((codes8, low, codes8 >> 4), axis=1).astype(F32))
+
+
+def test_packing_of_codes():
+    @native
+    def pack(x, out):
+        joined = s.join_i32x8(
+            s.round_to_int(s.load_f32x8(x)),
+            s.round_to_int(s.load_f32x8(x + 32)),
+            s.round_to_int(s.load_f32x8(x + 64)),
+            s.round_to_int(s.load_f32x8(x + 96)),
+        )
+        s.store(out, joined)
+        s.store_nibbles_by_eights(out + 32, joined)
+        s.scatter_nibbles_by_fours(out + 48, 4, joined)
+
+    x = random.integers(-8, 8, (30, 32)).astype(F32)
+    out = applied(pack, np.zeros((30, 64), np.uint8), x)
+    nibbles = x.astype(np.int8).view(np.uint8) & 15
+    assert np.array_equal(out[:, :32], x.astype(np.int8).view(np.uint8))
+    for part, half in ((out[:, 32:48], 8), (out[:, 48:], 4)):
+        pairs = nibbles.reshape(30, -1, 2, half)
+        assert np.array_equal(part, (pairs[:, :, 0] | pairs[:, :, 1] << 4).reshape(30, 16))

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes, types_for
 from tinyllm_chat.chat.fingerprint import model_files
 from tinyllm_chat.chat.memory import free_memory
-from tinyllm_chat.chat.opening import ModelOptions, cache_bytes_per_token, cached_shapes, choose_context
+from tinyllm_chat.chat.opening import ModelOptions, choose_context
 
 if TYPE_CHECKING:
     from tinyllm_engine.model import Model
@@ -76,9 +77,10 @@ class Describer:
             return ModelFacts(problem=_short(reason, str(path)))
 
     def _with_memory(self, known: ModelFacts, model: Model, file_bytes: int) -> ModelFacts:
-        free = self._free()
-        per_token = cache_bytes_per_token(cached_shapes(model), self._options.cache_type)
-        length, _ = choose_context(model.config.context_length, self._options.context_length, per_token, free)
+        free, options, shapes = self._free(), self._options, cached_shapes(model)
+        k_type, v_type, _ = types_for(shapes, options.cache_type_k, options.cache_type_v)
+        per_token = bytes_per_token(shapes, k_type, v_type)
+        length, _ = choose_context(model.config.context_length, options.context_length, per_token, free)
         memory = file_bytes + min(length, USUAL_LENGTH) * per_token
         return ModelFacts(
             known.architecture,

@@ -27,7 +27,7 @@ class ModelInfo:
     context_length: int  # in force
     model_context_length: int  # the model's own
     cache_bytes_per_token: int
-    cache_type: str  # "f16"
+    cache_type: str  # "f16", or "q8_0/f16": of keys and of values
     threads: int
     has_chat_template: bool
     reasons: bool = False  # it can think before it answers

@@ -6,12 +6,13 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.adapters import adapter_files
+from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes, described, types_for
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.errors import SettingsError
 from tinyllm_chat.chat.events import ModelInfo
@@ -20,7 +21,6 @@ from tinyllm_chat.chat.memory import free_memory
 from tinyllm_chat.chat.settings import check
 
 Report = Callable[[str, int, int], None]  # stage in plain words, done, total (0: unknown)
-CACHE_ELEMENT_BYTES = {"f16": 2, "f32": 4}
 LAZY = sys.platform != "win32"  # memory is the system's until something is written to it
 SMALLEST_CONTEXT = 512  # tokens that are offered however little memory there is
 _PART = re.compile(r"-\d{5}-of-\d{5}$")
@@ -49,7 +49,8 @@ class ModelOptions:
     """What the settings ask of every model that is opened."""
 
     context_length: int = 0  # 0: the model's own
-    cache_type: str = "f16"
+    cache_type_k: str = "f16"
+    cache_type_v: str = "f16"
     threads: int = 0  # 0: the engine's choice
     chat_template: str = ""  # a name or a file; "": the model's own; "none": completion mode
     grammar: str = ""  # GBNF that every answer must obey; empty: none
@@ -94,12 +95,13 @@ def open_model(
     notes = _size_notes(file_bytes, memory)
     # What does not fit into memory is not read ahead: its end would push out its beginning.
     model = engine.Model.open(str(path), progress=None if notes else report, adapters=adapters)
-    per_token = cache_bytes_per_token(cached_shapes(model), options.cache_type)
-    own = model.config.context_length
+    shapes, own = cached_shapes(model), model.config.context_length
+    k_type, v_type, type_notes = types_for(shapes, options.cache_type_k, options.cache_type_v)
+    per_token = bytes_per_token(shapes, k_type, v_type)
     context_length, context_notes = choose_context(own, options.context_length, per_token, memory)
     # Before the costly part: a model whose text cannot be made into tokens is of no use to a chat.
     tokenizer = model.tokenizer
-    notes += [*context_notes, *getattr(tokenizer, "notes", ())]
+    notes += [*type_notes, *context_notes, *getattr(tokenizer, "notes", ())]
     notes += [note for adapter in model.adapters for note in adapter.notes]
     grammar = engine.Grammar(options.grammar, tokenizer) if options.grammar else None
     choice = model.choose_template(os.path.expanduser(options.chat_template))
@@ -109,7 +111,8 @@ def open_model(
     runner = engine.Runner(
         model,
         context_length=context_length,
-        kv_type=options.cache_type,
+        k_type=k_type,
+        v_type=v_type,
         threads=options.threads or None,
         progress=report,
     )
@@ -126,7 +129,7 @@ def open_model(
             context_length=runner.context_length,
             model_context_length=model.config.context_length,
             cache_bytes_per_token=runner.kv_bytes_per_token,
-            cache_type=options.cache_type,
+            cache_type=described(k_type, v_type),
             threads=runner.threads,
             has_chat_template=template is not None,
             reasons=template is not None and template.marks is not None,
@@ -163,17 +166,6 @@ def choose_context(
         advice = f": -c {fitting} fits" if fitting else ""
         notes.append(f"{full}, {_size(memory)} of memory are free{advice}")
     return length, notes
-
-
-def cached_shapes(model: Any) -> list[Any]:
-    """What each layer caches of a token: its heads, k_size and v_size. Blocks without attention have no heads."""
-    return [layer.cached for layer in model.weights.layers]
-
-
-def cache_bytes_per_token(shapes: Sequence[Any], cache_type: str) -> int:
-    """Bytes of keys and values that one token takes in all layers."""
-    elements = sum(shape.heads * (shape.k_size + shape.v_size) for shape in shapes)
-    return max(1, elements * CACHE_ELEMENT_BYTES[cache_type])
 
 
 def _size_notes(file_bytes: int, memory: int | None) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tinyllm_chat.chat.cache_types import CACHE_TYPES
 from tinyllm_chat.chat.context_policy import POLICIES, STOP
 from tinyllm_chat.chat.errors import SettingsError
 from tinyllm_chat.chat.files import write_atomically
@@ -77,7 +78,8 @@ _SETTINGS = (
     Setting("lora", "model", (), "LoRA adapters for it: FILE, or FILE:SCALE where 1 is as strong as it was trained."),
     Setting("context_length", "model", 0, "Tokens of context; 0: the model's own length.", (0, 2**31)),
     Setting("threads", "model", 0, "Threads that compute; 0: one for each processor core.", (0, 1024)),
-    Setting("cache_type", "model", "f16", "Number format of the KV cache.", choices=("f16", "f32")),
+    Setting("cache_type_k", "model", "f16", "Number format of cached keys.", choices=CACHE_TYPES),
+    Setting("cache_type_v", "model", "f16", "Number format of cached values.", choices=CACHE_TYPES),
     Setting(
         "context_full",
         "model",

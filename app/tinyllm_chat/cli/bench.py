@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from tinyllm_chat.chat.cache_types import described
+from tinyllm_chat.cli.cache_options import cache_types
 from tinyllm_chat.cli.completion import models
 from tinyllm_chat.cli.failure import UsageFailure
 from tinyllm_chat.cli.text import one_line, print_json, size
@@ -31,7 +33,7 @@ LONGEST_CONTEXT = 8192
 )
 @click.option("-t", "--threads", type=click.IntRange(1), metavar="N", help="Default: all cores.")
 @click.option("-r", "--repetitions", "runs", type=click.IntRange(1), default=3, show_default=True, metavar="N")
-@click.option("--cache-type", type=click.Choice(["f16", "f32"]), default="f16", show_default=True)
+@cache_types
 @click.option("--profile", is_flag=True, help="Adds where the time goes, by kind of op.")
 @click.option(
     "--tui", is_flag=True, help="Measures writing in the chat's own screen, and beside it without the screen."
@@ -45,7 +47,8 @@ def command(
     depth: int,
     threads: int | None,
     runs: int,
-    cache_type: str,
+    k_type: str,
+    v_type: str,
     profile: bool,
     tui: bool,
     context: bool,
@@ -62,15 +65,16 @@ def command(
     if tui and (profile or depth):
         raise UsageFailure("--tui measures writing from an empty chat: it takes neither --profile nor -d")
     if context and (tui or profile or depth or predict):
-        raise UsageFailure("--context takes -r, -t and --cache-type alone")
+        raise UsageFailure("--context takes -r, -t, -ctk and -ctv alone")
+    types = k_type, v_type
     path = str(model_path(model, Paths.default()))
     if context:
-        report = _contexts(path, threads, runs, cache_type)
+        report = _contexts(path, threads, runs, types)
     elif tui:
-        report = measured(path, predict or TUI_PREDICT, threads or 0, runs, cache_type)
+        report = measured(path, predict or TUI_PREDICT, threads or 0, runs, types)
     else:
-        report = _alone(path, prompt, predict or PREDICT, depth, threads, runs, cache_type, profile)
-    report |= {"model": _described(path), "cache_type": cache_type, "simd": TARGET, "cpu": processor_name()}
+        report = _alone(path, prompt, predict or PREDICT, depth, threads, runs, types, profile)
+    report |= {"model": _described(path), "cache_type": described(*types), "simd": TARGET, "cpu": processor_name()}
     if as_json:
         print_json(report)
         return
@@ -86,7 +90,14 @@ def command(
 
 
 def _alone(
-    path: str, prompt: int, predict: int, depth: int, threads: int | None, runs: int, cache_type: str, profile: bool
+    path: str,
+    prompt: int,
+    predict: int,
+    depth: int,
+    threads: int | None,
+    runs: int,
+    types: tuple[str, str],
+    profile: bool,
 ) -> dict[str, Any]:
     from tinyllm_engine.measure import bench, profiles
 
@@ -94,7 +105,7 @@ def _alone(
     from tinyllm_chat.cli.progress import ProgressBar
 
     context = max(prompt, depth + predict)
-    with ProgressBar() as progress, opened(path, progress.update, context, cache_type, threads) as runner:
+    with ProgressBar() as progress, opened(path, progress.update, context, types, threads) as runner:
         work: dict[str, Any] = {"prompt": prompt, "predict": predict, "runs": runs, "depth": depth}
         report = asdict(bench(runner, **work, progress=progress.update))
         if profile:
@@ -102,7 +113,7 @@ def _alone(
         return report | {"threads": runner.threads}
 
 
-def _contexts(path: str, threads: int | None, runs: int, cache_type: str) -> dict[str, Any]:
+def _contexts(path: str, threads: int | None, runs: int, types: tuple[str, str]) -> dict[str, Any]:
     from tinyllm_engine import Model
     from tinyllm_engine.context_curve import context_curve
 
@@ -110,7 +121,7 @@ def _contexts(path: str, threads: int | None, runs: int, cache_type: str) -> dic
     from tinyllm_chat.cli.progress import ProgressBar
 
     longest = min(LONGEST_CONTEXT, Model.open(path).config.context_length)
-    with ProgressBar() as progress, opened(path, progress.update, longest, cache_type, threads) as runner:
+    with ProgressBar() as progress, opened(path, progress.update, longest, types, threads) as runner:
         points = context_curve(runner, longest, runs, progress.update)
         return {"context": [asdict(point) for point in points], "threads": runner.threads}
 

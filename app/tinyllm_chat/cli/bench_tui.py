@@ -45,7 +45,8 @@ class Request:
     tokens: int
     threads: int  # 0: the engine's choice
     rounds: int
-    cache_type: str
+    k_type: str
+    v_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ class Round:
     screen_duty: float  # of a core, the screen's thread alone
 
 
-def measured(model: str, tokens: int, threads: int, rounds: int, cache_type: str) -> dict[str, Any]:
+def measured(model: str, tokens: int, threads: int, rounds: int, types: tuple[str, str]) -> dict[str, Any]:
     """Runs the app in a child process; `tui` and `threads` of the report. Raises ChatError."""
-    answer = run_in_terminal(Request(model, tokens, threads, rounds, cache_type))
+    answer = run_in_terminal(Request(model, tokens, threads, rounds, *types))
     if "error" in answer:
         raise ChatError(answer["error"])
     return {"tui": summary([Round(**one) for one in answer["rounds"]]), "threads": answer["threads"]}
@@ -209,7 +210,8 @@ def serve(request: Request, result: Path) -> None:
     from tinyllm_chat.tui.app import SWITCH_INTERVAL, TinyLLMChatApp
 
     watch = Stopwatch()
-    backend = Watched(lambda: ModelOptions(cache_type=request.cache_type, threads=request.threads), load=watch.load)
+    options = ModelOptions(cache_type_k=request.k_type, cache_type_v=request.v_type, threads=request.threads)
+    backend = Watched(lambda: options, load=watch.load)
     settings = Settings().with_layer(COMMAND_LINE, {"max_tokens": request.tokens})
     session = Session(backend, TranscriptStore(result.parent / "chats"), settings)
     report: dict[str, Any] = {}

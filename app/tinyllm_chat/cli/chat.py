@@ -207,7 +207,8 @@ def _session(loaded: LoadResult, store: TranscriptStore | None, config: Path, *,
         value = session.settings.value
         return ModelOptions(
             context_length=value("context_length"),
-            cache_type=value("cache_type"),
+            cache_type_k=value("cache_type_k"),
+            cache_type_v=value("cache_type_v"),
             threads=value("threads"),
             chat_template="none" if raw else value("chat_template"),
             grammar=grammar,
@@ -226,7 +227,7 @@ def _show_screen(session: Session, model: Path | None, places: Paths, loaded: Lo
 
     path = None if model is None else str(model)
     value = session.settings.value
-    models = Models(places, ModelOptions(context_length=value("context_length"), cache_type=value("cache_type")))
+    models = Models(places, ModelOptions(value("context_length"), value("cache_type_k"), value("cache_type_v")))
     code = show(
         session,
         model=path,

@@ -12,16 +12,20 @@ if TYPE_CHECKING:
 
 @contextmanager
 def opened(
-    name: str, progress: Callable[[str, int, int], None], context_length: int, kv_type: str, threads: int | None
+    name: str,
+    progress: Callable[[str, int, int], None],
+    context_length: int,
+    types: tuple[str, str],
+    threads: int | None,
 ) -> Iterator[Runner]:
-    """A runner of the model that `name` means. Raises ChatError, EngineError."""
+    """A runner of the model that `name` means; types: of cached keys and values. Raises ChatError, EngineError."""
     from tinyllm_engine import Model, Runner
 
     from tinyllm_chat.chat.paths import Paths
     from tinyllm_chat.cli.models import model_path
 
     model = Model.open(model_path(name, Paths.default()), progress)
-    runner = Runner(model, context_length, kv_type, threads, progress)
+    runner = Runner(model, context_length, threads=threads, progress=progress, k_type=types[0], v_type=types[1])
     try:
         yield runner
     finally:

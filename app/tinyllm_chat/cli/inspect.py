@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tinyllm_chat.cli.cache_options import cache_types
 from tinyllm_chat.cli.completion import models
 from tinyllm_chat.cli.text import one_line, print_json, size
 
@@ -36,10 +37,12 @@ class Memory:
 @click.command("inspect")
 @click.argument("model", shell_complete=models)
 @click.option("-c", "--ctx-size", "context_length", type=click.IntRange(0, 2**31), metavar="N", help="Context length.")
-@click.option("--cache-type", type=click.Choice(["f16", "f32"]), default="f16", show_default=True)
+@cache_types
 @click.option("--lora", multiple=True, metavar="FILE[:SCALE]", help="Whether this LoRA adapter goes with it.")
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
-def command(model: str, context_length: int | None, cache_type: str, lora: tuple[str, ...], as_json: bool) -> None:
+def command(
+    model: str, context_length: int | None, k_type: str, v_type: str, lora: tuple[str, ...], as_json: bool
+) -> None:
     """Prints the metadata, the tensors and the needs of MODEL, a file or a name."""
     from tinyllm_engine.gguf import open_gguf
 
@@ -47,14 +50,16 @@ def command(model: str, context_length: int | None, cache_type: str, lora: tuple
     from tinyllm_chat.cli.models import model_path
 
     with open_gguf(model_path(model, Paths.default())) as file:
-        report = inspect(file, context_length, cache_type, lora)
+        report = inspect(file, context_length, (k_type, v_type), lora)
     if as_json:
         print_json(report)
     else:
         print_report(report)
 
 
-def inspect(file: GGUFFile, context_length: int | None, cache_type: str, lora: Sequence[str] = ()) -> dict[str, Any]:
+def inspect(
+    file: GGUFFile, context_length: int | None, types: tuple[str, str], lora: Sequence[str] = ()
+) -> dict[str, Any]:
     """Everything that is said of a file, as JSON values; `lora`: of adapters for it too."""
     from tinyllm_engine.model import Model
 
@@ -62,7 +67,7 @@ def inspect(file: GGUFFile, context_length: int | None, cache_type: str, lora: S
     adapters, unfit = _adapters(model, lora)
     problems, notes = _problems(model)
     problems += unfit
-    memory = _memory(model, context_length, cache_type)
+    memory = _memory(model, context_length, *types)
     return {
         "name": model.name,
         "path": model.path,
@@ -166,20 +171,23 @@ def _types_without_kernel(model: Model) -> list[str]:
     return list(problems.values())
 
 
-def _memory(model: Model, context_length: int | None, cache_type: str) -> Memory | None:
+def _memory(model: Model, context_length: int | None, k_type: str, v_type: str) -> Memory | None:
     """None where the file does not describe a model."""
     from tinyllm_engine.errors import EngineError
 
+    from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes, described, types_for
     from tinyllm_chat.chat.memory import free_memory
-    from tinyllm_chat.chat.opening import cache_bytes_per_token, cached_shapes, choose_context
+    from tinyllm_chat.chat.opening import choose_context
 
     try:
         own, shapes = model.config.context_length, cached_shapes(model)
     except EngineError:
         return None
-    free, per_token = free_memory(), cache_bytes_per_token(shapes, cache_type)
-    length, notes = choose_context(own, context_length or 0, per_token, free)
-    return Memory(length, cache_type, per_token, length * per_token, model.weight_bytes, free, notes)
+    k_type, v_type, notes = types_for(shapes, k_type, v_type)
+    free, per_token = free_memory(), bytes_per_token(shapes, k_type, v_type)
+    length, length_notes = choose_context(own, context_length or 0, per_token, free)
+    kind = described(k_type, v_type)
+    return Memory(length, kind, per_token, length * per_token, model.weight_bytes, free, notes + length_notes)
 
 
 def _types(model: Model) -> dict[str, dict[str, int]]:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import click
 
+from tinyllm_chat.cli.cache_options import cache_types
 from tinyllm_chat.cli.text import print_json
 
 
@@ -14,9 +15,9 @@ from tinyllm_chat.cli.text import print_json
 @click.argument("file", type=click.Path(allow_dash=True))
 @click.option("-c", "--ctx-size", "context", type=click.IntRange(4), default=512, show_default=True, metavar="N")
 @click.option("-t", "--threads", type=click.IntRange(1), metavar="N", help="Default: all cores.")
-@click.option("--cache-type", type=click.Choice(["f16", "f32"]), default="f16", show_default=True)
+@cache_types
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
-def command(model: str, file: str, context: int, threads: int | None, cache_type: str, as_json: bool) -> None:
+def command(model: str, file: str, context: int, threads: int | None, k_type: str, v_type: str, as_json: bool) -> None:
     """Prints the perplexity of MODEL on the text in FILE (- is standard input), as llama-perplexity counts it."""
     from tinyllm_engine.measure import perplexity
 
@@ -27,7 +28,7 @@ def command(model: str, file: str, context: int, threads: int | None, cache_type
     text = read_text(file)
     with (
         ProgressBar() as progress,
-        opened(model, progress.update, context, cache_type, threads) as runner,
+        opened(model, progress.update, context, (k_type, v_type), threads) as runner,
     ):
         tokenizer = runner.model.tokenizer
         bos = tokenizer.bos_id if tokenizer.add_bos else None

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from tinyllm_chat import __version__
+from tinyllm_chat.chat.cache_types import CACHE_TYPES
 from tinyllm_chat.chat.context_policy import POLICIES
 from tinyllm_chat.cli import completion
 from tinyllm_chat.cli.failure import one_line_errors
@@ -98,7 +99,8 @@ def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
 @setting("--keep", "keep", type=int, metavar="N", help="Turns that begin within N tokens are never left out.")
 @setting("-n", "--predict", "--n-predict", "max_tokens", type=int, metavar="N", help="Most tokens of one answer.")
 @setting("-t", "--threads", "threads", type=int, metavar="N", help="Threads; 0: as many as there are cores to use.")
-@setting("--cache-type", "cache_type", type=click.Choice(["f16", "f32"]), help="Number type of the KV cache.")
+@setting("-ctk", "--cache-type-k", "cache_type_k", type=click.Choice(CACHE_TYPES), help="Number type of cached keys.")
+@setting("-ctv", "--cache-type-v", "cache_type_v", type=click.Choice(CACHE_TYPES), help="And of cached values.")
 @setting("--keep-kv", "keep_kv", is_flag=True, flag_value=True, help="Keeps the cache of chats on disk.")
 @setting("--preset", "preset", metavar="NAME", help="Sampling values: precise, balanced, creative, or your own.")
 @setting("--temp", "--temperature", "temperature", type=float, metavar="X", help="0: always the likeliest token.")

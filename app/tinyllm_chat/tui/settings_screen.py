@@ -28,7 +28,16 @@ if TYPE_CHECKING:
 _LATER = {
     **dict.fromkeys(("model", "plain"), "at the next start"),
     **dict.fromkeys(
-        ("lora", "context_length", "threads", "cache_type", "chat_template", "keep_kv", "keep_kv_max_mb"),
+        (
+            "lora",
+            "context_length",
+            "threads",
+            "cache_type_k",
+            "cache_type_v",
+            "chat_template",
+            "keep_kv",
+            "keep_kv_max_mb",
+        ),
         "when a model is opened",
     ),
     **dict.fromkeys(("context_full", "keep", "max_tokens", "think", "stop"), "from the next answer on"),

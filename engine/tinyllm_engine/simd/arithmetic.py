@@ -121,6 +121,21 @@ def horizontal_max(typingctx, vector):
     return types.float32(vector), codegen
 
 
+def _butterfly(distance):
+    def emit(builder, vector):
+        first = [lane & ~distance for lane in range(8)]
+        second = [lane | distance for lane in range(8)]
+        signs = ir.Constant(vector.type, [-1.0 if lane & distance else 1.0 for lane in range(8)])
+        return builder.fadd(lanes_of(builder, vector, first), builder.fmul(lanes_of(builder, vector, second), signs))
+
+    emit.__name__ = f"butterfly{distance}"
+    return operation(F32X8, F32X8)(emit)
+
+
+# Lanes i and i + distance become their sum and their difference.
+butterfly1, butterfly2, butterfly4 = (_butterfly(distance) for distance in (1, 2, 4))
+
+
 @operation(types.float32, F32X8, F32X8, F32X8, F32X8)
 def largest_magnitude(builder, a, b, c, d):
     """The largest |x| of 32 numbers; not a number if one of them is none: as integers those are above infinity."""

@@ -2,6 +2,8 @@
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from tinyllm_engine.simd.target import ARM64, I32, I64, X86, call, operation, pointer
 
@@ -42,3 +44,17 @@ def pause(builder):
 def call_kernel(builder, function, thread, threads, arguments):
     signature = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
     builder.call(builder.inttoptr(function, signature.as_pointer()), [thread, threads, arguments])
+
+
+@intrinsic
+def call_step(typingctx, function, arguments):
+    """Calls a function whose address is known (see jit.step) with a tuple of integers."""
+
+    def codegen(context, builder, signature, args):
+        values = cgutils.unpack_tuple(builder, args[1], len(signature.args[1]))
+        step = ir.FunctionType(ir.VoidType(), [I64] * len(values))
+        builder.call(builder.inttoptr(args[0], step.as_pointer()), values)
+        return context.get_dummy_value()
+
+    whole = types.UniTuple(types.intp, len(arguments))
+    return types.none(types.intp, whole), codegen

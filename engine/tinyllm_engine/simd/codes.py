@@ -9,7 +9,6 @@ from tinyllm_engine.simd.target import (
     F32X8,
     I1,
     I8,
-    I8W,
     I8X16,
     I8X32,
     I16,
@@ -112,6 +111,40 @@ def transpose_store(builder, address, stride, vector):
     """Writes the eight lanes `stride` bytes apart."""
     for lane in range(8):
         builder.store(builder.extract_element(vector, I32(lane)), pointer(builder, address, F32), align=4)
+        address = builder.add(address, stride)
+
+
+@operation(I8X32, I32X8, I32X8, I32X8, I32X8)
+def join_i32x8(builder, a, b, c, d):
+    """32 integers as bytes."""
+    a, b, c, d = (builder.trunc(words, ir.VectorType(I8, 8)) for words in (a, b, c, d))
+    return joined(builder, joined(builder, a, b), joined(builder, c, d))
+
+
+def _packed(builder, codes, low, high):
+    """16 bytes: the bytes `low` in the low nibbles, `high` in the high ones; bits beyond a nibble are dropped."""
+    half = ir.VectorType(I8, 16)
+    four, fifteen = (ir.Constant(half, [n] * 16) for n in (4, 15))
+    return builder.or_(
+        builder.and_(lanes_of(builder, codes, low), fifteen), builder.shl(lanes_of(builder, codes, high), four)
+    )
+
+
+@operation(types.none, types.intp, I8X32)
+def store_nibbles_by_eights(builder, address, codes):
+    """16 bytes; 8 bytes hold 16 codes, the first 8 of them in their low nibbles."""
+    low, high = ([*range(first, first + 8), *range(first + 16, first + 24)] for first in (0, 8))
+    packed = _packed(builder, codes, low, high)
+    builder.store(packed, pointer(builder, address, packed.type), align=1)
+
+
+@operation(types.none, types.intp, types.intp, I8X32)
+def scatter_nibbles_by_fours(builder, address, stride, codes):
+    """Four times 4 bytes, `stride` bytes apart; 4 bytes hold 8 codes, the first 4 of them in their low nibbles."""
+    low, high = ([lane for group in range(first, 32, 8) for lane in range(group, group + 4)] for first in (0, 4))
+    words = builder.bitcast(_packed(builder, codes, low, high), ir.VectorType(I32, 4))
+    for group in range(4):
+        builder.store(builder.extract_element(words, I32(group)), pointer(builder, address, I32), align=4)
         address = builder.add(address, stride)
 
 
@@ -292,15 +325,20 @@ def sum_halves(builder, low, high):
     return joined(builder, *(builder.add(*_both_halves(builder, vector)) for vector in (low, high)))
 
 
-@operation(NARROW, NARROW, I8W, I8W)
-def narrow_dot(builder, acc, weights, x):
+@intrinsic
+def narrow_dot(typingctx, acc, weights, x):
     """acc[lane] += sum of 4 products of codes 0..127 with x.
 
     Where that is faster the sums stay in 16 bits: the caller widens before they can overflow.
     """
-    if TARGET == "avx2":
-        return builder.add(acc, _maddubs(builder, weights, x))
-    return _dot_u7(builder, acc, weights, x)
+
+    def codegen(context, builder, signature, args):
+        acc, weights, x = args
+        if TARGET == "avx2":
+            return builder.add(acc, _maddubs(builder, weights, x))
+        return _dot_u7(builder, acc, weights, x)
+
+    return acc(acc, weights, x), codegen
 
 
 @operation(I32W, I32W, NARROW)

@@ -23,8 +23,8 @@ from tinyllm_engine.simd.target import (
     I32W,
     I32X8,
     I64,
-    LANES,
     NARROW,
+    ROW_PRODUCTS,
     joined,
     lanes_of,
     llvm_type,
@@ -117,9 +117,10 @@ set_f32, set_f64, set_i32 = (
     _set_item(types.int32, I32),
 )
 splat_f32x8, splat_f32w = _splat(F32X8, types.float32), _splat(F32W, types.float32)
-splat_at_f32x8, splat_at_f32w = _splat_at(F32X8), _splat_at(F32W)
+splat_at_f32x8, splat_at_f32w, splat_at_i32x8 = _splat_at(F32X8), _splat_at(F32W), _splat_at(I32X8)
 zero_i32x8, zero_f32x8, zero_f64x8 = (_zero(v) for v in (I32X8, F32X8, F64X8))
 zero_i32w, zero_f32w, zero_narrow = (_zero(v) for v in (I32W, F32W, NARROW))
+zero_products = _zero(ROW_PRODUCTS)
 
 
 @operation(types.int64, types.intp, types.int64)
@@ -128,11 +129,16 @@ def item_i32(builder, address, index):
     return builder.sext(builder.load(_element(builder, address, index, I32)), I64)
 
 
-@operation(I8W, types.intp)
-def splat4_at(builder, address):
-    """The 4 bytes at `address`, repeated in every lane."""
-    word = builder.load(pointer(builder, address, I32), align=1)
-    return builder.bitcast(spread(builder, word, LANES), llvm_type(I8W))
+def _splat4_at(vec):
+    def splat4_at(builder, address):
+        """The 4 bytes at `address`, repeated in every lane."""
+        word = builder.load(pointer(builder, address, I32), align=1)
+        return builder.bitcast(spread(builder, word, vec.lanes // 4), llvm_type(vec))
+
+    return operation(vec, types.intp)(splat4_at)
+
+
+splat4_at, splat4_at_i8x32 = _splat4_at(I8W), _splat4_at(I8X32)
 
 
 @intrinsic
@@ -247,6 +253,28 @@ def load_bf16x8(builder, address):
 
 
 @operation(F32X8, types.intp)
+def load_i8x8(builder, address):
+    """Eight int8 as float32."""
+    codes = builder.load(pointer(builder, address, ir.VectorType(I8, 8)), align=1)
+    return builder.sitofp(builder.sext(codes, ir.VectorType(I32, 8)), llvm_type(F32X8))
+
+
+@intrinsic
+def load_signed_nibbles(typingctx, address):
+    """8 bytes -> the signed numbers in their low nibbles and in their high ones, as float32."""
+
+    def codegen(context, builder, signature, args):
+        codes = builder.load(pointer(builder, args[0], ir.VectorType(I8, 8)), align=1)
+        word = ir.VectorType(I32, 8)
+        codes, up, four = builder.sext(codes, word), ir.Constant(word, [28] * 8), ir.Constant(word, [4] * 8)
+        parts = builder.ashr(builder.shl(codes, up), up), builder.ashr(codes, four)
+        floats = [builder.sitofp(part, llvm_type(F32X8)) for part in parts]
+        return context.make_tuple(builder, signature.return_type, floats)
+
+    return types.Tuple((F32X8, F32X8))(types.intp), codegen
+
+
+@operation(F32X8, types.intp)
 def load_f64x8(builder, address):
     """Rounded to float32."""
     wide = builder.load(pointer(builder, address, ir.VectorType(ir.DoubleType(), 8)), align=1)
@@ -322,6 +350,36 @@ def float_to_half(builder, vector):
     half = builder.select(is_large, all_lanes(0x7C00), half)
     half = builder.select(is_nan, all_lanes(0x7E00), half)
     return builder.trunc(builder.or_(half, sign), ir.VectorType(I16, lanes))
+
+
+def float_to_bf16(builder, vector):
+    """<8 x float> -> <8 x i16> holding bf16, nearest even; what is no number stays so."""
+    word = ir.VectorType(I32, 8)
+
+    def all_lanes(value):
+        return ir.Constant(word, [value] * 8)
+
+    bits = builder.bitcast(vector, word)
+    odd = builder.and_(builder.lshr(bits, all_lanes(16)), all_lanes(1))
+    rounded = builder.add(builder.add(bits, all_lanes(0x7FFF)), odd)
+    is_nan = builder.icmp_unsigned(">", builder.and_(bits, all_lanes(0x7FFFFFFF)), all_lanes(0x7F800000))
+    rounded = builder.select(is_nan, builder.or_(bits, all_lanes(0x400000)), rounded)
+    return builder.trunc(builder.lshr(rounded, all_lanes(16)), ir.VectorType(I16, 8))
+
+
+@operation(types.none, types.intp, F32X8)
+def store_bf16x8(builder, address, vector):
+    """Rounds to nearest even."""
+    builder.store(float_to_bf16(builder, vector), pointer(builder, address, ir.VectorType(I16, 8)), align=1)
+
+
+@operation(types.none, types.intp, types.float32)
+def store_bf16(builder, address, value):
+    """One float32 as bf16, rounded to nearest even."""
+    vector = builder.insert_element(ir.Constant(llvm_type(F32X8), None), value, I32(0))
+    builder.store(
+        builder.extract_element(float_to_bf16(builder, vector), I32(0)), pointer(builder, address, I16), align=1
+    )
 
 
 @operation(types.none, types.intp)

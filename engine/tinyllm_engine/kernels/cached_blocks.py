@@ -1,0 +1,137 @@
+"""Blocks of 32 numbers as the cache keeps them in q8_0 and q4_0, and queries as their scores step wants them.
+
+A row is turned by a Hadamard matrix, block by block, before it is quantized: one large element would else take its
+precision from 31 others (arXiv:2404.00456). Scores do not notice, for queries are turned likewise; what attention makes
+of turned values is turned back, which is the same operation once more.
+"""
+
+import numpy as np
+
+from tinyllm_engine.jit import inlined, native
+from tinyllm_engine.simd import (
+    add,
+    butterfly1,
+    butterfly2,
+    butterfly4,
+    horizontal_max,
+    horizontal_sum,
+    join_i32x8,
+    largest_magnitude,
+    load_f16,
+    load_f32x8,
+    maximum,
+    minimum,
+    mul,
+    round_to_int,
+    splat_f32x8,
+    store,
+    store_f32,
+    store_half,
+    store_i32,
+    sub,
+    zero_f32x8,
+)
+
+BLOCK = 32
+NORMALIZE = np.float32(32**-0.5)
+Q8_TOP = np.float32(127.0)
+Q4_LOWEST, Q4_TOP = np.float32(-8.0), np.float32(7.0)
+
+
+@inlined
+def turned(address):
+    """Four vectors: the 32 numbers at `address` times the normalized Hadamard matrix."""
+    a, b, c, d = load_f32x8(address), load_f32x8(address + 32), load_f32x8(address + 64), load_f32x8(address + 96)
+    a, b, c, d = add(a, b), sub(a, b), add(c, d), sub(c, d)
+    a, b, c, d = add(a, c), add(b, d), sub(a, c), sub(b, d)
+    a, b, c, d = butterfly1(a), butterfly1(b), butterfly1(c), butterfly1(d)
+    a, b, c, d = butterfly2(a), butterfly2(b), butterfly2(c), butterfly2(d)
+    a, b, c, d = butterfly4(a), butterfly4(b), butterfly4(c), butterfly4(d)
+    factor = splat_f32x8(NORMALIZE)
+    return mul(a, factor), mul(b, factor), mul(c, factor), mul(d, factor)
+
+
+@native
+def turn(row, size):
+    """Turns a row in place; twice is back."""
+    for i in range(0, size, BLOCK):
+        at = row + 4 * i
+        a, b, c, d = turned(at)
+        store(at, a)
+        store(at + 32, b)
+        store(at + 64, c)
+        store(at + 96, d)
+
+
+@inlined
+def rounded(vector, inverse, lowest, top):
+    """Integers lowest..top; what is no number becomes one of them."""
+    scaled = mul(vector, splat_f32x8(inverse))
+    return round_to_int(minimum(maximum(scaled, splat_f32x8(lowest)), splat_f32x8(top)))
+
+
+@native
+def quantize_q8_0(row, scale):
+    """32 codes -127..127 of the turned numbers at `row`; their scale goes to its place as f16."""
+    a, b, c, d = turned(row)
+    store_half(scale, largest_magnitude(a, b, c, d) / Q8_TOP)
+    kept = load_f16(scale)  # codes are those of the rounded scale
+    inverse = np.float32(1.0) / kept if kept > 0 else np.float32(0.0)
+    return join_i32x8(
+        rounded(a, inverse, -Q8_TOP, Q8_TOP),
+        rounded(b, inverse, -Q8_TOP, Q8_TOP),
+        rounded(c, inverse, -Q8_TOP, Q8_TOP),
+        rounded(d, inverse, -Q8_TOP, Q8_TOP),
+    )
+
+
+@native
+def quantize_q4_0(row, scale):
+    """The same with codes -8..7: the number that is largest in magnitude becomes -8."""
+    a, b, c, d = turned(row)
+    top = horizontal_max(maximum(maximum(a, b), maximum(c, d)))
+    zero = zero_f32x8()
+    low = horizontal_max(maximum(maximum(sub(zero, a), sub(zero, b)), maximum(sub(zero, c), sub(zero, d))))
+    magnitude = largest_magnitude(a, b, c, d)  # not a number if one of them is none
+    store_half(scale, (magnitude if low >= top else -magnitude) / -Q4_LOWEST)
+    kept = load_f16(scale)
+    inverse = np.float32(1.0) / kept if kept != 0 else np.float32(0.0)
+    return join_i32x8(
+        rounded(a, inverse, Q4_LOWEST, Q4_TOP),
+        rounded(b, inverse, Q4_LOWEST, Q4_TOP),
+        rounded(c, inverse, Q4_LOWEST, Q4_TOP),
+        rounded(d, inverse, Q4_LOWEST, Q4_TOP),
+    )
+
+
+# --- queries ---------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def query_bytes(coded, size):
+    """Of a query as `ready_query` leaves it: floats, or codes int8, then a scale and a sum of codes for each block."""
+    return size + size // 4 if coded else 4 * size
+
+
+@native
+def ready_query(coded, query, size, scale, out):
+    """scale * a query, as the scores step of the type of K wants it: as it is, or turned and quantized."""
+    factor = splat_f32x8(scale)
+    if not coded:
+        for i in range(0, 4 * size, 32):
+            store(out + i, mul(load_f32x8(query + i), factor))
+        return
+    for i in range(0, size, BLOCK):
+        a, b, c, d = turned(query + 4 * i)
+        a, b, c, d = mul(a, factor), mul(b, factor), mul(c, factor), mul(d, factor)
+        top = largest_magnitude(a, b, c, d)
+        inverse = Q8_TOP / top if top > np.float32(1e-30) else np.float32(0.0)
+        a, b, c, d = (
+            rounded(a, inverse, -Q8_TOP, Q8_TOP),
+            rounded(b, inverse, -Q8_TOP, Q8_TOP),
+            rounded(c, inverse, -Q8_TOP, Q8_TOP),
+            rounded(d, inverse, -Q8_TOP, Q8_TOP),
+        )
+        store(out + i, join_i32x8(a, b, c, d))
+        store_f32(out + size + i // 8, top / Q8_TOP)
+        store_i32(out + size + size // 8 + i // 8, horizontal_sum(add(add(a, b), add(c, d))))
