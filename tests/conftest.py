@@ -1,6 +1,8 @@
 """What every test relies on: `support` is importable, and property tests draw the same examples on every machine."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -19,9 +21,31 @@ MANY = 1000  # tests; a run of a few compiles what it needs by itself
 
 
 def pytest_collection_finish(session):
-    """Compiles all kernels before many tests that need them, in one process per processor."""
+    """Compiles all kernels before many tests that need them, in one process per processor.
+
+    Of workers that test side by side the first one does it, and the others wait and find them cached.
+    """
     if len(session.items) < MANY or session.config.option.collectonly:
         return
     from support.all_kernels import compile_all_kernels
 
-    compile_all_kernels()
+    with one_at_a_time():
+        compile_all_kernels()
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Among the processes that share a folder of kernels."""
+    from tinyllm_engine.jit import CACHE_FOLDER
+
+    try:
+        import fcntl
+    except ImportError:  # Windows: they all compile
+        yield
+        return
+    if CACHE_FOLDER is None:
+        yield
+        return
+    with open(Path(CACHE_FOLDER) / ".tests", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
