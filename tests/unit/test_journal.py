@@ -30,13 +30,13 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
         b'{"pid": 0}',
         b'{"pid": true, "started": "1"}',
         b'{"pid": "1"}',
-        json.dumps({"pid": os.getpid(), "started": "long ago", "host": "HERE", "nonce": "x"}).encode(),
-        json.dumps({"pid": 2**31 - 1, "started": "1", "host": "HERE", "nonce": "x"}).encode(),
+        b'{"pid": OWN, "started": "long ago", "host": "HERE", "nonce": "x"}',
+        b'{"pid": 2147483647, "started": "1", "host": "HERE", "nonce": "x"}',
     ],
 )
 def test_the_lock_of_nobody_is_taken_over(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "chat.lock"
-    path.write_bytes(content.replace(b"HERE", socket.gethostname().encode()))
+    path.write_bytes(content.replace(b"HERE", socket.gethostname().encode()).replace(b"OWN", str(os.getpid()).encode()))
     lock = LockFile.acquire(path)
     assert lock is not None
     assert json.loads(path.read_bytes())["pid"] == os.getpid()
