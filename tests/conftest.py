@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 HERE = str(Path(__file__).resolve().parent)
@@ -31,6 +32,14 @@ def pytest_collection_finish(session):
 
     with one_at_a_time():
         compile_all_kernels()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Texts of every kind are logged by tests; those on the way from a worker must be UTF-8."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @contextmanager
