@@ -148,7 +148,8 @@ def test_a_question_is_answered_turned_stopped_and_kept(terminal, tmp_path, widt
     chat.sees("t 0.00 · p 0.95")  # the heading, from the first token on
     chat.keys("M-Up")
     chat.sees("t 0.05" if width < 100 else "0.05  session")
-    chat.sees("→ t 0.05 from")
+    if height > 24:  # else the answer may have pushed its heading off the screen by now
+        chat.sees("→ t 0.05 from")
     chat.keys("C-Down", "F8")
     chat.sees("p 0.96")
     chat.keys("Escape")
