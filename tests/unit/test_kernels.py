@@ -375,7 +375,7 @@ HEADS_OF_TYPES = [
 ]
 
 
-@pytest.mark.parametrize(("types", "heads"), HEADS_OF_TYPES, ids=str)
+@pytest.mark.parametrize(("types", "heads"), HEADS_OF_TYPES, ids=lambda values: "-".join(map(str, values)))
 def test_attention(types, heads):
     expected = attended(1, 1, heads, types, EDGES)
     for rows, threads in ((1, 3), (5, 1), (len(EDGES), 2), (len(EDGES), 4)):

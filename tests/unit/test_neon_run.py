@@ -3,7 +3,8 @@
 import pytest
 from support import cross, emulated_neon
 
-# Each kind of product, of cache and of row operation.
+# Each kind of product, of cache and of row operation; not attention, which calls its steps by address, and what stands
+# there in memory is code of this machine.
 TESTS = (
     "test_products[Q6_K]",
     "test_products[Q8_0]",
@@ -12,7 +13,6 @@ TESTS = (
     "test_products[F16]",
     "test_norms_and_activations[9-96-3]",
     "test_append[1-3-1000-f16]",
-    "test_attention[f16-9-3-64-64]",
 )
 
 

@@ -39,7 +39,7 @@ VECTORS = ("test_simd.py", "test_simd_half.py", "test_simd_lookup.py")
 KERNELS = (
     "test_kernels.py::test_products[Q8_0]",
     "test_kernels.py::test_products[IQ2_S]",
-    "test_kernels.py::test_attention[f16-9-3-64-64]",
+    "test_kernels.py::test_attention[f16-f16-9-3-64-64]",
 )
 FEW_KERNELS = KERNELS[:1]  # the old processor has the portable code, compiled in another way
 

@@ -14,6 +14,7 @@ from tinyllm_engine.simd.target import (
     I32,
     I32X8,
     I64,
+    TARGET,
     Vec,
     call,
     lanes_of,
@@ -155,6 +156,9 @@ def largest_magnitude(builder, a, b, c, d):
 @operation(I32X8, F32X8)
 def round_to_int(builder, vector):
     """Nearest integer, ties to even (in range by contract)."""
+    if TARGET == "portable":
+        # Without AVX, LLVM would make one instruction of a load and the conversion, which only takes aligned addresses.
+        vector = builder.fadd(vector, ir.Constant(vector.type, [0.0] * 8))
     rounded = call(builder, "llvm.rint.v8f32", vector.type, vector)
     return builder.fptosi(rounded, llvm_type(I32X8))
 
