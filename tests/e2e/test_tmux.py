@@ -45,7 +45,8 @@ class Terminal:
             "LC_ALL": "C.UTF-8",
             **{f"TINYLLM_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "STATE")},
         }
-        self._environment.pop("TMUX", None)
+        for name in ("TMUX", "COLUMNS", "LINES"):  # a size in the environment would be taken for the terminal's
+            self._environment.pop(name, None)
 
     def start(self, model: Path | None, *arguments: str) -> None:
         program = [sys.executable, "-m", "tinyllm_chat", str(model), *arguments]
