@@ -22,7 +22,7 @@ from tinyllm_chat.chat.finding import Snippet, is_query
 from tinyllm_chat.chat.history import ChatSummary, Hit
 from tinyllm_chat.tui.text import clean_line, count, size
 from tinyllm_chat.tui.widgets.bars import Hint, Hints
-from tinyllm_chat.tui.widgets.fitted import FittedList
+from tinyllm_chat.tui.widgets.fitted import MOVES, FittedList
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, lines
 
 PAGE = 200  # chats that are put into the list at a time
@@ -79,10 +79,7 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+c", "leave", "Close", show=False, priority=True),
-        Binding("up", "move('cursor_up')", show=False, priority=True),
-        Binding("down", "move('cursor_down')", show=False, priority=True),
-        Binding("pageup", "move('page_up')", show=False, priority=True),
-        Binding("pagedown", "move('page_down')", show=False, priority=True),
+        *MOVES,
         Binding("ctrl+home", "move('first')", show=False, priority=True),
         Binding("ctrl+end", "move('last')", show=False, priority=True),
         Binding("ctrl+r,f2", "rename", "Rename", show=False, priority=True),

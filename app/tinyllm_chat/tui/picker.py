@@ -21,7 +21,7 @@ from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.tui.models import HUB_PREFIX, ModelChoice, ModelSource
 from tinyllm_chat.tui.text import clean_line, size
 from tinyllm_chat.tui.widgets.bars import Hint, Hints
-from tinyllm_chat.tui.widgets.fitted import FittedList
+from tinyllm_chat.tui.widgets.fitted import MOVES, FittedList
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, lines
 
 TO_DOWNLOAD = "to download"
@@ -40,10 +40,7 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,ctrl+c", "leave", "Close", show=False, priority=True),
-        Binding("up", "move('cursor_up')", show=False, priority=True),
-        Binding("down", "move('cursor_down')", show=False, priority=True),
-        Binding("pageup", "move('page_up')", show=False, priority=True),
-        Binding("pagedown", "move('page_down')", show=False, priority=True),
+        *MOVES,
         Binding("home,ctrl+home", "move('first')", show=False, priority=True),
         Binding("end,ctrl+end", "move('last')", show=False, priority=True),
         Binding("ctrl+l", "app.act('history')", show=False, priority=True),

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from textual import events
+from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import OptionList
+
+# Keys of a screen whose field has the focus, for the list below it: the screen's `move` passes them on.
+MOVES = (
+    Binding("up", "move('cursor_up')", show=False, priority=True),
+    Binding("down", "move('cursor_down')", show=False, priority=True),
+    Binding("pageup", "move('page_up')", show=False, priority=True),
+    Binding("pagedown", "move('page_down')", show=False, priority=True),
+)
 
 
 class FittedList(OptionList, can_focus=False):
