@@ -270,6 +270,9 @@ def sample_few(thread, threads, pointer):
         gap, few = 4.0, min(a.top_k, (a.vocabulary + BLOCK - 1) // BLOCK // 2)
         while reached(a, a.top - gap) < few:
             gap *= 1.125
+        # Of flat logits most may be that near to the top; those that equal it never get fewer.
+        while gap > 0.01 and reached(a, a.top - 0.75 * gap) > few:
+            gap *= 0.75
         count = gather(a, a.top - gap)
         while count < a.top_k:
             gap *= 1.125
