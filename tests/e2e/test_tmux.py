@@ -52,7 +52,7 @@ class Terminal:
         program = [sys.executable, "-m", "tinyllm_chat", str(model), *arguments]
         # The terminal's state afterwards is part of what is tested.
         command = f"{shlex.join(program)}; echo left with $?; stty -a; sleep 600"
-        self.tmux("new-session", "-d", "-s", "chat", *self._size, command)
+        self.tmux("new-session", "-d", "-s", "chat", "-c", str(self.folder), *self._size, command)
         self.tmux("set-option", "-g", "escape-time", "10")
 
     def start_shell(self) -> None:
@@ -103,6 +103,12 @@ class Terminal:
     def sees(self, text: str) -> str:
         return self.until(lambda screen: text in screen, repr(text))
 
+    def moves_on(self, times: int) -> None:
+        """Waits until the screen has changed that many times: what is written has gone on."""
+        for _ in range(times):
+            before = self.screen
+            self.until(lambda screen, before=before: screen != before, "the screen to change")
+
     def close(self) -> None:
         subprocess.run([*self._tmux, "kill-server"], env=self._environment, capture_output=True, timeout=60)
 
@@ -149,8 +155,10 @@ def test_a_question_is_answered_turned_stopped_and_kept(terminal, tmp_path, widt
     chat.sees("t 0.00 · p 0.95")  # the heading, from the first token on
     chat.keys("M-Up")
     chat.sees("t 0.05" if width < 100 else "0.05  session")
-    if height > 24:  # else the answer may have pushed its heading off the screen by now
+    if height > 24:
         chat.sees("→ t 0.05 from")
+    else:  # the answer may have pushed its heading off the screen by now
+        chat.moves_on(5)
     chat.keys("C-Down", "F8")
     chat.sees("p 0.96")
     chat.keys("Escape")
@@ -209,10 +217,9 @@ def test_typing_pasting_resizing_and_the_ways_out(terminal, tmp_path):
 
 
 def test_a_file_that_is_no_model_shows_why_and_the_program_lives_on(terminal, tmp_path):
-    broken = tmp_path / "broken.gguf"
-    broken.write_text("this is no model")
+    (tmp_path / "broken.gguf").write_text("this is no model")
     chat = terminal(80, 24)
-    chat.start(broken)
+    chat.start(Path("broken.gguf"))  # a longer path would be broken over two lines
     chat.sees("broken.gguf")
     chat.sees("expected a GGUF file")
     chat.type("still here")
