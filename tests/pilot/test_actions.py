@@ -10,7 +10,8 @@ from textual.widgets import OptionList
 from tinyllm_chat.chat.describing import ModelFacts
 from tinyllm_chat.chat.settings import SAMPLING_NAMES
 from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
-from tinyllm_chat.tui.app import TinyLLMChatApp, hints
+from tinyllm_chat.tui.app import TinyLLMChatApp
+from tinyllm_chat.tui.hints import hints
 from tinyllm_chat.tui.models import ModelChoice
 from tinyllm_chat.tui.palette import ActionProvider
 from tinyllm_chat.tui.picker import ModelScreen

@@ -173,7 +173,7 @@ async def test_a_model_that_does_not_open_says_why_and_the_chat_lives_on(open_ch
         chat.backend.finish_opening()
         await chat.sees("▌ smollm2.gguf: not a GGUF file · /model opens another one")
         chat.backend.model_failure = None
-        chat.app.open_model("/models/other.gguf")
+        chat.app.models.open("/models/other.gguf")
         chat.backend.finish_opening()
         await chat.until(lambda: chat.session.model is not None)
         await chat.ask("Hello")

@@ -8,7 +8,7 @@ from tinyllm_chat.tui.models import ModelChoice
 
 
 def shown(chat) -> list[str]:
-    return [suggestion.text for suggestion in chat.app._suggestions.shown]
+    return [suggestion.text for suggestion in chat.app.writing.suggestions.shown]
 
 
 @pytest.mark.parametrize(

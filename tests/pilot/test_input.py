@@ -143,8 +143,8 @@ async def test_a_draft_outlives_the_program(open_chat, tmp_path):
         await chat.press(*"half a ")
         await paste(chat, LINES)
         await chat.until(lambda: list(tmp_path.glob("*.json")))
-        chat.app._drafts._lock.release()  # as if it had crashed
-        chat.app._drafts = None
+        chat.app.writing._drafts._lock.release()  # as if it had crashed
+        chat.app.writing._drafts = None
     async with open_chat(drafts=DraftKeeper(tmp_path)) as chat:
         assert chat.app.prompt.draft.whole == f"half a {LINES}"
         assert chat.app.prompt.text.startswith("half a [pasted 312 lines")

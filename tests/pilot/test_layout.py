@@ -181,7 +181,7 @@ async def test_the_cache_is_a_map_in_which_every_message_can_be_pointed_at(open_
         await chat.ask("What is gravity?")
         await chat.ask("And the Moon? " * 30, steps=0)
         await chat.until(lambda: "last prompt: 411 reused, 95 read" in "\n".join(chat.screen))
-        left = chat.app._panels.cache.region.x
+        left = chat.app.figures.panels.cache.region.x
         top = next(row for row, line in enumerate(chat.screen) if "of 1000 tokens" in line) + 1
         rows = [line[left:].strip() for line in chat.screen[top : top + 3]]
         # 411 tokens that were there, 95 that were read, and as many dots as is free.

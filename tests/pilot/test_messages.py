@@ -158,7 +158,7 @@ async def test_escape_leaves_an_edit_and_the_draft_is_back(open_chat):
         await chat.type("draft")
         await chat.press("alt+e", "x", "escape")
         assert chat.app.prompt.text == "draft"
-        assert chat.app.editing is None
+        assert chat.app.writing.editing is None
         assert len(chat.backend.requests) == 1
         await chat.press("escape")
         assert chat.app.prompt.text == "draft"

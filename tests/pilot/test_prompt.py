@@ -87,7 +87,7 @@ async def test_the_tokens_of_the_draft_are_counted(open_chat):
 async def test_the_draft_is_counted_once_the_model_is_there(open_chat):
     async with open_chat(ready=False) as chat:
         await chat.type("one two three")
-        await chat.until(lambda: chat.app._input.count.text == "")
+        await chat.until(lambda: chat.app.writing.bar.count.text == "")
         await chat.ready()
         await chat.until(lambda: "3 tokens" in "\n".join(chat.screen))
 
@@ -174,6 +174,6 @@ async def test_a_long_draft_is_counted_bit_by_bit_and_one_that_is_too_long_stand
         answers = [None, None, 101]
         monkeypatch.setattr(chat.backend, "count_tokens", lambda text: answers.pop(0))
         await chat.type("A long draft")
-        await chat.until(lambda: chat.app._input.count.text == "101 tokens")
+        await chat.until(lambda: chat.app.writing.bar.count.text == "101 tokens")
         assert answers == []
-        assert chat.app._input.count.render().spans[0].style == "$warning"
+        assert chat.app.writing.bar.count.render().spans[0].style == "$warning"

@@ -57,8 +57,8 @@ async def test_the_panel_shows_value_and_origin_and_marks_the_change_once(open_c
         assert row_of(chat, "temperature ").split()[-3:] == ["temperature", "0.60", "config"]
         await chat.press("alt+up")
         assert row_of(chat, "temperature ").split()[-3:] == ["temperature", "0.65", "session"]
-        assert chat.app._flashing == {"temperature"}
-        await chat.until(lambda: not chat.app._flashing, "the end of the mark")
+        assert chat.app.figures.flashing == {"temperature"}
+        await chat.until(lambda: not chat.app.figures.flashing, "the end of the mark")
 
 
 async def test_the_status_line_shows_it_without_panels(open_chat):

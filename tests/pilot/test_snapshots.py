@@ -81,7 +81,7 @@ def test_sampling_turned_and_another_answer_that_failed(snap_compare):
         await chat.until(lambda: len(chat.backend.requests) == 2)
         chat.backend.finish()
         await chat.sees("120 MB are free")
-        await chat.until(lambda: not chat.app._flashing)
+        await chat.until(lambda: not chat.app.figures.flashing)
 
     app = an_app(ANSWER, RuntimeError("not enough memory: 512 MB are needed, 120 MB are free"))
     assert snap_compare(app, terminal_size=(100, 30), run_before=run)
@@ -111,7 +111,7 @@ def test_a_context_that_was_full(snap_compare):
         await chat.ask("Who found that out?")
         pilot.app.clear_notifications()
         await chat.until(lambda: "of 310 tokens" in "\n".join(chat.screen))
-        left = chat.app._panels.cache.region.x
+        left = chat.app.figures.panels.cache.region.x
         top = next(row for row, line in enumerate(chat.screen) if "of 310 tokens" in line) + 1
         await pilot.hover(offset=(left + 8, top))
         await chat.until(lambda: "And how far?" in "\n".join(line[left:] for line in chat.screen))

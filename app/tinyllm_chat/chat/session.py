@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tinyllm_chat.chat import exports
 from tinyllm_chat.chat import settings as settings_module
 from tinyllm_chat.chat.backend import Backend
-from tinyllm_chat.chat.config_file import ConfigChanged, write_setting
+from tinyllm_chat.chat.branching import Branching
 from tinyllm_chat.chat.context_policy import SHIFT
-from tinyllm_chat.chat.conversation import Attachment, Conversation, Message, title_of
+from tinyllm_chat.chat.conversation import Attachment, Message, title_of
 from tinyllm_chat.chat.cuts import for_model
-from tinyllm_chat.chat.errors import SessionError, SettingsError, TranscriptError
+from tinyllm_chat.chat.errors import SessionError, SettingsError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
     AnswerFinished,
@@ -33,14 +31,14 @@ from tinyllm_chat.chat.events import (
     TextDelta,
     TokensSeen,
 )
+from tinyllm_chat.chat.filing import Writing
 from tinyllm_chat.chat.keeping import THINK
-from tinyllm_chat.chat.kept_cache import cache_file
 from tinyllm_chat.chat.looking import Looking
 from tinyllm_chat.chat.presets import Presets, load_presets
-from tinyllm_chat.chat.sampled import Sampling
-from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION, Settings
-from tinyllm_chat.chat.steps import Step, Steps
-from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
+from tinyllm_chat.chat.session_settings import SessionSettings
+from tinyllm_chat.chat.settings import Settings
+from tinyllm_chat.chat.steps import Step
+from tinyllm_chat.chat.transcript import TranscriptStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +49,7 @@ class Waiting:
     attachments: tuple[Attachment, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Writing:
-    """The answer that is being written. Its conversation may no longer be the visible one."""
-
-    message: Message
-    conversation: Conversation
-    transcript: Transcript | None
-
-
-class Session(Looking, Sampling):
+class Session(Branching, Looking, SessionSettings):
     """The controller behind a screen or a pipe.
 
     All methods are called on one thread and return at once. What the backend does arrives through `drain`, which the
@@ -76,19 +65,15 @@ class Session(Looking, Sampling):
         config: Path | None = None,
         presets: Presets | None = None,
     ) -> None:
-        super().__init__(backend, settings)
+        super().__init__(backend, settings, store)
         self.presets = load_presets({}, "", []) if presets is None else presets
         self.preset: str | None = None  # the one in force
         self.cache: CacheState | None = None
         self._replacing = False  # is a model being opened in place of another?
         self.seed: int | None = None  # used by the latest answer
         self.loading: ModelLoading | None = None  # the stage while a model is being opened
-        self._store = store
         self._config = config
-        self._transcript: Transcript | None = None
-        self._writing: _Writing | None = None
         self._queue: list[Waiting] = []
-        self._steps = Steps(self._record)
         self._apply_default_system_prompt()
         self._start_preset()
         backend.set_profiling(settings.value("show_profile"))
@@ -96,28 +81,9 @@ class Session(Looking, Sampling):
     # What is seen
 
     @property
-    def title(self) -> str:
-        return self.conversation.title
-
-    @property
     def queued(self) -> list[str]:
         """User texts that wait for the model or for the running answer."""
         return [waiting.text for waiting in self._queue]
-
-    @property
-    def chat_id(self) -> str | None:
-        """The id of this chat's file; None while it has none."""
-        return self._transcript.id if self._transcript is not None else None
-
-    @property
-    def transcript_path(self) -> Path | None:
-        """The file of this chat; None before the first message and for a chat in memory."""
-        return self._transcript.path if self._transcript is not None else None
-
-    @property
-    def read_only(self) -> bool:
-        """True while another instance owns this chat's file. Writing on goes into a copy."""
-        return self._transcript is not None and self._transcript.read_only
 
     @property
     def busy(self) -> bool:
@@ -160,21 +126,6 @@ class Session(Looking, Sampling):
             raise SessionError("only your own messages can be edited")
         self._send_below(message.parent, Waiting(text, tuple(attachments)), "the edit")
 
-    def edit_answer(self, message_id: str, text: str) -> None:
-        """Puts another answer beside `message_id` that says `text`. Raises SessionError."""
-        self._require_idle(model=False)
-        message = self._message(message_id)
-        if message.role != "assistant":
-            raise SessionError("only answers can be rewritten")
-        self._own_file(self.title)
-        before = self.conversation.head
-        edited = self.conversation.new_message("assistant", "", message.parent)
-        edited.model = message.model
-        edited.extend(text, ())  # without token ids: the model did not write this
-        edited.finish("edited", None)
-        self._record(lambda transcript: transcript.whole_message(edited))
-        self._changed(Step("the edit", before, added=edited.id))
-
     def take_back(self, index: int = -1) -> str:
         """Removes a text from those that wait, by default the last, and returns it. Raises SessionError."""
         if not -len(self._queue) <= index < len(self._queue):
@@ -204,56 +155,6 @@ class Session(Looking, Sampling):
             raise SessionError("there is no answer to continue")
         self._write_on(leaf, self.settings.value("max_tokens"))
 
-    def select_sibling(self, message_id: str, step: int) -> None:
-        """Shows the alternative `step` places after `message_id`, around the end. Raises SessionError."""
-        self._require_idle(model=False)
-        self._message(message_id)
-        siblings = self.conversation.siblings(message_id)
-        self.select(siblings[(siblings.index(message_id) + step) % len(siblings)])
-
-    def select(self, message_id: str) -> None:
-        """Shows the branch that a message stands in. Raises SessionError."""
-        self._require_idle(model=False)
-        if any(message.id == message_id for message in self.conversation.path()):
-            return
-        before = self.conversation.head
-        self.conversation.select(self._message(message_id).id)
-        self._steps.take(Step("the other branch", before))
-        if not self.read_only:
-            self._record_head()
-        self._own_events.append(PathChanged())
-
-    def delete(self, message_id: str) -> int:
-        """Takes a message and all below it out of the chat; returns how many. Raises SessionError."""
-        self._require_idle(model=False)
-        self._message(message_id)
-        self._own_file(self.title)
-        step = Step("the deletion", self.conversation.head)
-        self._steps.remove(self.conversation, step, message_id)
-        self._changed(step)
-        assert step.removed is not None
-        return len(step.removed.messages)
-
-    def undo(self) -> Step:
-        """Takes back the last thing that was sent, edited, deleted or switched to. Raises SessionError."""
-        self._require_idle(model=False)
-        return self._again(self._steps.undo)
-
-    def redo(self) -> Step:
-        """Does again what was undone last. Raises SessionError."""
-        self._require_idle(model=False)
-        return self._again(self._steps.redo)
-
-    def rename(self, title: str) -> None:
-        """Gives the chat a title; empty: its first message is the title again."""
-        self.conversation.name = title_of(title) if title.strip() else None
-        self._record_own(lambda transcript: transcript.title(self.conversation.name))
-
-    def pin(self, pinned: bool) -> None:
-        """Marks the chat as one to keep at hand, or not."""
-        self.conversation.pinned = pinned
-        self._record_own(lambda transcript: transcript.pin(pinned))
-
     def set_system_prompt(self, text: str) -> None:
         """Sets what the model is told before the conversation, from the next answer on. Empty: nothing."""
         if self.conversation.system is None and not text.strip():
@@ -263,109 +164,6 @@ class Session(Looking, Sampling):
         message = self.conversation.set_system(text)
         self._record(lambda transcript: transcript.message(message))
         self._own_events.append(PathChanged())
-
-    def new_chat(self) -> None:
-        """Leaves this chat, on disk as it is, for an empty one. A running answer is stopped."""
-        self._leave()
-        self.conversation = Conversation()
-        self._apply_default_system_prompt()
-        self._own_events.append(PathChanged())
-
-    def open_chat(self, chat_id: str) -> None:
-        """Shows another chat; read-only if another instance has it. Raises TranscriptError, SessionError."""
-        if self._store is None:
-            raise SessionError("chats are not kept here")
-        if self._transcript is not None and self._transcript.id == chat_id:
-            return
-        left = self._writing.transcript if self._writing is not None else None
-        if left is not None and left.id == chat_id:
-            raise SessionError("the answer in that chat is still being stopped: try again")
-        loaded = self._store.open(chat_id)
-        self._leave()
-        self.conversation, self._transcript = loaded.conversation, loaded.transcript
-        self._own_events.extend(Notice(warning) for warning in loaded.warnings)
-        if loaded.transcript.read_only:
-            self._own_events.append(Notice("this chat is open elsewhere: what you write goes into a copy of it"))
-        self._own_events.append(PathChanged())
-
-    def chat_before(self) -> str:
-        """The chat that was written last, this one left out. Raises SessionError."""
-        found = self._store.latest(besides=self.chat_id) if self._store is not None else None
-        if found is None:
-            raise SessionError("there is no other chat")
-        return found
-
-    def export(self, path: Path | None = None, format: str | None = None) -> Path:
-        """Writes this chat as a document and returns where. None: beside the chats; as the file's name says.
-
-        Raises SessionError, ExportError.
-        """
-        if path is None:
-            if self._store is None:
-                raise SessionError("name the file to save to")
-            path = self._store.exports / exports.file_name(self.conversation, format or "md")
-        exports.export(self.conversation, path, format)
-        return path
-
-    def import_chat(self, path: Path) -> None:
-        """Opens the chat in a document, as a new one. Raises SessionError, ExportError, TranscriptError."""
-        if self._store is None:
-            raise SessionError("chats are not kept here")
-        conversation, warnings = exports.read_document(path)
-        transcript = self._store.create(conversation, conversation.title, None)
-        transcript.close()
-        self.open_chat(transcript.id)
-        self._own_events.extend(Notice(warning) for warning in warnings)
-
-    # Settings
-
-    def set_setting(self, name: str, value: Any) -> None:
-        """Sets any setting for as long as this session lasts. Raises SettingsError with one line."""
-        if name in SAMPLING_NAMES:
-            self.set_sampling(name, value)
-        else:
-            self.settings = self.settings.with_value(SESSION, name, value)
-
-    @property
-    def keeps_settings(self) -> bool:
-        """There is a config file to save to."""
-        return self._config is not None
-
-    def save_setting(self, name: str, value: Any) -> None:
-        """Writes a setting into the config file; None takes it out. Raises SettingsError, ConfigChanged.
-
-        It is no longer the session's own then. After ConfigChanged the file's new value is in force.
-        """
-        if self._config is None:
-            raise SettingsError("there is no config file to save to")
-        if value is not None:
-            value = settings_module.check(name, value)
-        seen = self.settings.layers.get(settings_module.CONFIG, {}).get(name)
-        try:
-            write_setting(self._config, name, value, seen)
-        except ConfigChanged as changed:
-            self._take_saved(name, changed.value)
-            raise
-        self._take_saved(name, value)
-
-    def forget_setting(self, name: str) -> None:
-        """Goes back to what holds where this session has not set it."""
-        self.settings = self.settings.without_value(SESSION, name)
-        if name in SAMPLING_NAMES:
-            self._backend.set_sampling(**{name: self.settings.value(name)})
-
-    def _take_saved(self, name: str, value: Any) -> None:
-        if value is None:
-            self.settings = self.settings.without_value(settings_module.CONFIG, name)
-        else:
-            self.settings = self.settings.with_value(settings_module.CONFIG, name, value)
-        self.forget_setting(name)
-
-    # Thinking
-
-    def set_think(self, value: str) -> None:
-        """Shall the model reason before it answers: on, off, auto; from the next answer on. Raises SettingsError."""
-        self.settings = self.settings.with_value(SESSION, "think", value)
 
     # Events
 
@@ -448,7 +246,7 @@ class Session(Looking, Sampling):
         self._record(lambda transcript: transcript.sync())
         path = self.conversation.path()
         path = path if continue_last else path[:-1]
-        self._writing = _Writing(answer, self.conversation, self._transcript)
+        self._writing = Writing(answer, self.conversation, self._transcript)
         self._backend.answer(
             answer.id,
             for_model(path, self.conversation.cut_of(path)),
@@ -542,71 +340,6 @@ class Session(Looking, Sampling):
         self._transcript = None
         self._queue.clear()
         self._steps.forget()
-
-    def _cache_file(self) -> Path | None:
-        """Where the cache of this chat may be kept; None for a chat whose file is not our own."""
-        path = self.transcript_path
-        return None if path is None or self.read_only else cache_file(path)
-
-    def _leave_cache(self) -> None:
-        path = self._cache_file()
-        if path is not None:
-            self._backend.leave(path)
-
-    def _own_file(self, title: str) -> None:
-        """Makes sure that what comes next can be written: a file for a new chat, a copy of one that is read-only."""
-        if self._store is None or (self._transcript is not None and not self._transcript.read_only):
-            return
-        source = self._transcript.id if self._transcript is not None else None
-        if source is not None:
-            self._own_events.append(Notice("this chat is open elsewhere: you go on in a copy of it", "information"))
-        try:
-            self._transcript = self._store.create(self.conversation, title, self.model, forked_from=source)
-        except TranscriptError as error:
-            self._own_events.append(Notice(str(error), "error"))
-
-    def _record(self, write: Callable[[Transcript], None], transcript: Transcript | None = None) -> None:
-        transcript = transcript or self._transcript
-        if transcript is None:
-            return
-        try:
-            write(transcript)
-        except TranscriptError as error:
-            self._own_events.append(Notice(str(error), "error"))
-
-    def _record_own(self, write: Callable[[Transcript], None]) -> None:
-        """Records something about the chat as a whole. A chat without a file takes it along when it gets one."""
-        if self.read_only:
-            self._own_file(self.title)  # a copy, which has it already
-        else:
-            self._record(write)
-            self._record(lambda transcript: transcript.sync())  # who lists chats reads the file
-        self._own_events.append(PathChanged())
-
-    def _record_head(self) -> None:
-        self._record(lambda transcript: transcript.head(self.conversation.head))
-
-    def _changed(self, step: Step) -> None:
-        """The tree or what is visible of it is another one."""
-        self._record_head()
-        self._steps.take(step)
-        self._own_events.append(PathChanged())
-
-    def _again(self, turn: Callable[[Conversation], Step]) -> Step:
-        self._own_file(self.title)
-        step = turn(self.conversation)
-        self._own_events.append(PathChanged())
-        return step
-
-    def _apply_default_system_prompt(self) -> None:
-        prompt = self.settings.value("system_prompt")
-        if prompt.strip():
-            self.conversation.set_system(prompt)
-
-    def _message(self, message_id: str) -> Message:
-        if message_id not in self.conversation:
-            raise SessionError("that message is not part of this chat")
-        return self.conversation[message_id]
 
     def _require_idle(self, *, model: bool = True) -> None:
         if self.busy:

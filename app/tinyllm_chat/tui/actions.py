@@ -56,7 +56,7 @@ class Actions(MessageActions, ModelActions):
     def send(self) -> None:
         draft = self._app.prompt.draft
         try:
-            self._app.submit(self._app.prompt.take(), draft.text)
+            self._app.writing.submit(self._app.prompt.take(), draft.text)
         except ChatError:
             self._app.prompt.set_draft(draft)
             raise
@@ -67,7 +67,7 @@ class Actions(MessageActions, ModelActions):
 
     @action("Write the message in your own editor, which $VISUAL or $EDITOR names", keys="ctrl+g", slash="editor")
     def editor(self) -> None:
-        self._app.edit_outside()
+        self._app.writing.edit_outside()
 
     @action("Attach a text file; @ and its name do the same", keys="alt+a", slash="attach", argument="[FILE]")
     def attach(self, argument: str) -> None:
@@ -80,18 +80,18 @@ class Actions(MessageActions, ModelActions):
 
     @action("Take the last message that waits back into the input; Up does it too", keys="alt+w", slash="unqueue")
     def take_back(self) -> None:
-        self._app.take_back()
+        self._app.writing.take_back()
 
     @action("Stop the answer; its text stays", keys="escape", slash="stop", hint="stop", rank=1)
     def stop(self) -> None:
         self._app.screen.clear_selection()
-        if self._app.leave_edit():
+        if self._app.writing.leave_edit():
             return
         if self._app.pane.selected is not None:
             self.leave_messages()
             return
-        self._app.stop_download()
-        self._app.return_to_prompt(self._session.stop())
+        self._app.models.stop_fetching()
+        self._app.writing.return_to_prompt(self._session.stop())
 
     @action(
         "Leave this chat, which stays on disk, for a new one", keys="ctrl+n", slash="new clear", hint="new chat", rank=7
@@ -240,7 +240,7 @@ class Actions(MessageActions, ModelActions):
 
     @action("Show or hide the panels", keys="ctrl+b f3", slash="panels", group=VIEW)
     def panels(self) -> None:
-        self._app.toggle_panels()
+        self._app.figures.toggle()
 
     @action("Show what the model thought, or fold it", keys="ctrl+o", slash="thoughts", group=VIEW)
     def thoughts(self) -> None:
@@ -297,11 +297,11 @@ class Actions(MessageActions, ModelActions):
     )
     def model(self, argument: str) -> None:
         if argument.lower().startswith(HUB_PREFIX):
-            self._app.fetch_model(argument)
+            self._app.models.fetch(argument)
         elif argument:
-            self._app.open_model(os.path.expanduser(argument))
+            self._app.models.open(os.path.expanduser(argument))
         else:
-            self._app.choose_model()
+            self._app.models.choose()
 
     @action(
         "See and change every setting, and save it to config.toml",
@@ -372,13 +372,13 @@ class Actions(MessageActions, ModelActions):
         return sorted(self._app.available_themes)
 
     def model_paths(self) -> Sequence[str]:
-        return self._app.model_paths()
+        return self._app.models.paths()
 
     # Inside
 
     def _nudge(self, name: str, steps: int) -> None:
         self._session.nudge(name, steps)
-        self._app.flash(name)
+        self._app.figures.flash(name)
 
     def _set(self, name: str, text: str) -> None:
         if name not in SAMPLING_NAMES:
@@ -387,7 +387,7 @@ class Actions(MessageActions, ModelActions):
             self._app.say(f"{label(name)} is {sampling_value(self._session.sampling[name].value)}")
             return
         self._session.set_sampling(name, parse(name, text))
-        self._app.flash(name)
+        self._app.figures.flash(name)
 
 
 ACTIONS = actions_of(Actions)

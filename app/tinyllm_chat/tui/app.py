@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,63 +11,44 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.worker import get_current_worker
 
-from tinyllm_chat.chat.attaching import attachments, completed, completions, mentioned, unfinished
 from tinyllm_chat.chat.conversation import MessageState
-from tinyllm_chat.chat.drafts import Draft, DraftKeeper
-from tinyllm_chat.chat.errors import ChatError, DownloadCancelled
-from tinyllm_chat.chat.events import CacheState
+from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.chat.finding import Query
 from tinyllm_chat.chat.presets import NONE
 from tinyllm_chat.tui import themes
-from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
-from tinyllm_chat.tui.clipboard import Clipboard, Copied
+from tinyllm_chat.tui.actions import ACTIONS, Actions
+from tinyllm_chat.tui.copying import Copying
 from tinyllm_chat.tui.feed import Feed, variant_of
+from tinyllm_chat.tui.figures import Figures
 from tinyllm_chat.tui.guard import stderr_to_log
+from tinyllm_chat.tui.hints import hints, message_hints, message_keys
 from tinyllm_chat.tui.keymap import Keymap, keymap
-from tinyllm_chat.tui.models import ModelChoice, ModelSource
+from tinyllm_chat.tui.model_choosing import ModelChoosing
+from tinyllm_chat.tui.models import ModelSource
 from tinyllm_chat.tui.palette import ActionProvider
-from tinyllm_chat.tui.registry import (
-    Action,
-    Suggestion,
-    UnknownCommand,
-    commands_by_key,
-    is_command,
-    key_name,
-    key_names,
-    pair_name,
-)
-from tinyllm_chat.tui.text import clean, clean_line, count, size
-from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, TitleBar, VerticalRule, status
-from tinyllm_chat.tui.widgets.cache import CacheFigures, CachePanel
+from tinyllm_chat.tui.registry import Action
+from tinyllm_chat.tui.text import clean_line
+from tinyllm_chat.tui.widgets.bars import Hint, Hints, TitleBar
+from tinyllm_chat.tui.widgets.cache import CachePanel
 from tinyllm_chat.tui.widgets.ground import Column, PlainScreen, Row
-from tinyllm_chat.tui.widgets.lines import CENTERED_FROM
 from tinyllm_chat.tui.widgets.pane import ChatPane
-from tinyllm_chat.tui.widgets.panels import Panels, Speed
-from tinyllm_chat.tui.widgets.progress import Progress
-from tinyllm_chat.tui.widgets.prompt import SHOWN_WHOLE, InputBar, Prompt
+from tinyllm_chat.tui.widgets.prompt import InputBar, Prompt
 from tinyllm_chat.tui.widgets.sampling import SamplingPanel
-from tinyllm_chat.tui.widgets.suggestions import Suggestions
+from tinyllm_chat.tui.writing import Writing
 
 if TYPE_CHECKING:
-    from tinyllm_chat.chat.conversation import Attachment, Message
+    from tinyllm_chat.chat.conversation import Message
+    from tinyllm_chat.chat.drafts import DraftKeeper
     from tinyllm_chat.chat.library import ChatLibrary
     from tinyllm_chat.chat.prompt_history import PromptHistory
     from tinyllm_chat.chat.session import Session
     from tinyllm_chat.tui.history import ChosenChat
     from tinyllm_chat.tui.inspector import Picked
 
-PANEL_COLUMNS = 100  # a terminal this wide has room for the panels
-PANEL_WIDTH = 38  # with the line before them
 TALL = 30  # rows from which there is room for empty ones
 TICK = 1 / 20  # seconds between two looks at what the backend did, while something is expected
 IDLE_TICK = 1.0
-NAME_CHARACTERS = 1000  # of the end of a draft in which a command or the name of a file is looked for
-DRAFT_DELAY = 0.5  # seconds of peace after a key before the draft is put on disk
-FLASH_SECONDS = 0.7
-CLIPBOARD = "clipboard"  # the group of workers that wait for a clipboard program
-DOWNLOAD = "download"  # the group of the worker that fetches a model
 # Seconds after which a running thread hands the interpreter on. With Python's 5 ms the thread that calls the engine for
 # every token waits for the screen longer than a token takes.
 SWITCH_INTERVAL = 0.0005
@@ -112,37 +90,18 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
                 # Help is there on every screen, whatever covers the chat.
                 self._bindings.bind(key, entry.command, entry.help, show=False, priority=entry.name == "help")
         self._model = model
-        self._models = models
         self._chats = chats
-        self._model_paths: Sequence[str] | None = None
         self._warnings = tuple(warnings)
         self._actions = Actions(self)
-        self._panels_wanted = bool(session.settings.value("show_panels"))
-        self.editing: str | None = None  # id of the message whose text is in the input
-        self._draft_before = Draft()  # what was in the input before
-        self._system_clipboard = Clipboard(self._write_to_terminal, os.environ)
-        self._flashing: frozenset[str] = frozenset()
-        self._flash_timer: Timer | None = None
         self._ticking: Timer | None = None
-        self._speed = Speed()
         self.header = TitleBar()
         self.pane = ChatPane(lambda message: variant_of(session.conversation, message), message_keys())
         self.feed = Feed(self)
-        self._top_rule = Rule(id="top-rule")
-        self._input_rule = Rule(id="input-rule")
-        self._suggestions = Suggestions()
-        keys = commands_by_key(self.keymap.actions)
-        self._input = InputBar(Prompt({"tab": "app.complete", **keys}, history, session.count_tokens))
-        self._input.prompt.take_waiting = self._take_waiting
-        self._drafts = drafts
-        self._draft_timer: Timer | None = None
-        self._folder = Path.cwd()  # where the names of files begin
-        self._looked_at = ""  # the draft whose files are shown
+        self.figures = Figures(self)
+        self.writing = Writing(self, self._actions, history, drafts)
+        self.models = ModelChoosing(self, models)
+        self._copying = Copying(self, self._write_to_terminal)
         self._hints = Hints(hints(self.keymap.actions))
-        self._panel_rule = VerticalRule()
-        self._panels = Panels(self._text_of)
-        self._panels.show_profile(session.settings.value("show_profile"))
-        self._panels.styles.width = PANEL_WIDTH - 1
         for theme in themes.THEMES:
             self.register_theme(theme)
         if config_folder is not None:
@@ -158,15 +117,15 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     def compose(self) -> ComposeResult:
         yield self.header
-        yield self._top_rule
+        yield self.figures.top_rule
         with Row(id="middle"):
             with Column(id="chat"):
                 yield self.pane
-                yield self._suggestions
-                yield self._input_rule
-                yield self._input
-            yield self._panel_rule
-            yield self._panels
+                yield self.writing.suggestions
+                yield self.figures.input_rule
+                yield self.writing.bar
+            yield self.figures.panel_rule
+            yield self.figures.panels
         yield self._hints
 
     def on_mount(self) -> None:
@@ -174,36 +133,19 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         # Brought back by the shell, the terminal is empty; Textual would draw only what changes from then on.
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.prompt.focus()
-        if self._drafts is not None:
-            self.prompt.set_draft(self._drafts.open())
+        self.writing.open_draft()
         for warning in self._warnings:
             self.report(warning, "warning")
         self.pane.show_heat(self.session.settings.value("inspect_tokens"))
         self.feed.show_path()
-        self.show_figures(Speed())
+        self.figures.show()
         self._ticking = self.set_interval(TICK, self._tick)
         self.set_interval(IDLE_TICK, self._tick)
         self.call_after_refresh(self._open_first)
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(event.size.height >= TALL, "-tall")
-        self._arrange(event.size.width)
-
-    def _arrange(self, width: int) -> None:
-        shown = self._panels_wanted and width >= PANEL_COLUMNS
-        self._panels.display = self._panel_rule.display = shown
-        self._top_rule.set_joint(width - PANEL_WIDTH if shown else None)
-        chat_width = width - PANEL_WIDTH if shown else width
-        self.set_class(chat_width >= CENTERED_FROM, "-centered")
-        self.show_figures(self._speed)
-
-    def toggle_panels(self) -> None:
-        self._panels_wanted = not self._panels_wanted
-        if self._panels_wanted and self.size.width < PANEL_COLUMNS:
-            self.say(
-                f"The panels need a terminal of {PANEL_COLUMNS} columns; this one has {self.size.width}", "warning"
-            )
-        self._arrange(self.size.width)
+        self.figures.arrange(event.size.width)
 
     def _set_first_theme(self) -> None:
         name = self.session.settings.value("theme") or themes.DEFAULT
@@ -250,7 +192,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     @property
     def prompt(self) -> Prompt:
-        return self._input.prompt
+        return self.writing.prompt
 
     def say(self, text: str, severity: str = "information", seconds: float | None = None) -> None:
         """Something to read in passing."""
@@ -264,73 +206,6 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         else:
             helpful = [entry for offer in offers for entry in ACTIONS if entry.name == offer]
             self.pane.add_note(text, severity, [Hint(entry.usage, entry.help, entry.command) for entry in helpful])
-
-    def show_note(self, note: str) -> None:
-        if note != self._input_rule.note:
-            self._show_status(note)
-
-    def show_figures(self, speed: Speed, sample: float | None = None) -> None:
-        self._speed = speed
-        if self._panels.display:
-            model = self.session.model
-            cache_type = model.cache_type if model is not None else ""
-            self._panels.cache.show(
-                CacheFigures(self._cache(), cache_type, self.session.conversation.cut, self.feed.reading)
-            )
-            self._panels.speed.show(speed, sample)
-            self._panels.profile.show(self.session.profile)
-            self._panels.sampling.show(self.session.sampling, self._flashing, self.session.preset or "")
-        self._show_status(self._input_rule.note)
-
-    def begin_curve(self) -> None:
-        """Another answer begins: its speed is drawn from here on."""
-        self._panels.speed.begin()
-
-    def _cache(self) -> CacheState | None:
-        """What is in the cache: nothing, as long as a model has not been asked anything."""
-        model, cache = self.session.model, self.session.cache
-        if cache is None and model is not None:
-            full = model.context_length * model.cache_bytes_per_token
-            return CacheState(0, model.context_length, 0, full)
-        return cache
-
-    def _show_status(self, note: str) -> None:
-        line = None
-        if not self._panels.display:
-            line = status(self._cache(), self._speed.decode, self.session.sampling, self._flashing)
-        self._input_rule.show(line, note)
-
-    def flash(self, name: str) -> None:
-        """Marks a value that was just changed."""
-        self._flashing |= {name}
-        if self._flash_timer is not None:
-            self._flash_timer.stop()
-        self._flash_timer = self.set_timer(FLASH_SECONDS, self._end_flash)
-        self.show_figures(self._speed)
-
-    def turn_values(self) -> None:
-        """Lets the arrow keys turn the values of the sampling panel."""
-        if self._panels.display:
-            self._panels.sampling.focus()
-        else:
-            self.say(f"/set NAME VALUE turns any value; the panel needs {PANEL_COLUMNS} columns", "warning")
-
-    def on_sampling_panel_turned(self, event: SamplingPanel.Turned) -> None:
-        event.stop()
-        if event.steps:
-            self.session.nudge(event.name, event.steps)
-        else:
-            self.session.forget_setting(event.name)
-        self.flash(event.name)
-
-    def on_sampling_panel_left(self, event: SamplingPanel.Left) -> None:
-        event.stop()
-        self.prompt.focus()
-        self.prompt.insert(event.text)
-
-    def _end_flash(self) -> None:
-        self._flashing = frozenset()
-        self.show_figures(self._speed)
 
     def show_help(self) -> None:
         from tinyllm_chat.tui.screens import HelpScreen, help_of
@@ -351,19 +226,18 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         if name == "theme":
             self._set_first_theme()
         elif name == "show_panels":
-            self._panels_wanted = bool(self.session.settings.value(name))
-            self._arrange(self.size.width)
+            self.figures.want(panels=bool(self.session.settings.value(name)))
         elif name == "inspect_tokens":
             self.pane.show_heat(self.session.settings.value(name))
         elif name == "show_profile":
             self.session.follow_profile()
-            self._panels.show_profile(self.session.settings.value(name))
+            self.figures.panels.show_profile(self.session.settings.value(name))
         elif name == "preset":
             try:
                 self.session.use_preset(self.session.settings.value(name) or NONE)
             except ChatError as error:
                 self.say(str(error), "error")
-        self.show_figures(self._speed)
+        self.figures.show()
         self.wake()
 
     def show_palette(self) -> None:
@@ -409,15 +283,6 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         if on and leaf is not None and leaf.role == "assistant" and not leaf.is_seen and not self.session.busy:
             self.session.look_back(leaf.id)
 
-    def turn_profile(self) -> None:
-        """Measures where the time of answers goes and shows it, or neither."""
-        on = not self.session.settings.value("show_profile")
-        self.session.show_profile(on)
-        if on and not self._panels.display:
-            self.say(f"The profile is shown in the panels, which need {PANEL_COLUMNS} columns", "warning")
-        self._panels.show_profile(on)
-        self.show_figures(self._speed)
-
     def show_details(self, message: Message) -> None:
         from tinyllm_chat.tui.details import DetailsScreen
 
@@ -425,7 +290,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     def start_over(self) -> None:
         """The chat is another one."""
-        self.leave_edit()
+        self.writing.leave_edit()
         self.pane.clear_notes()
         self.pane.follow()
 
@@ -467,93 +332,9 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
     def _open_first(self) -> None:
         """Opens the model that was named, or lets the user choose one. The screen has been painted by now."""
         if self._model is not None:
-            self.open_model(self._model)
+            self.models.open(self._model)
         elif self.session.model is None:
-            self.choose_model()
-
-    def open_model(self, path: str) -> None:
-        self.session.open_model(path)
-        self.feed.opening(path)
-        self.wake()
-
-    def model_opened(self, path: str) -> None:
-        """Remembers a model that was opened, for the next choice."""
-        if (models := self._models) is not None:
-
-            def remember() -> None:
-                with contextlib.suppress(OSError):
-                    models.opened(path)
-
-            self.run_worker(remember, group="remember", thread=True)
-
-    def choose_model(self) -> None:
-        if self._models is None:
-            self.say("No list of models here: name one on the command line", "warning")
-            return
-        from tinyllm_chat.tui.picker import ModelScreen
-
-        self.push_screen(ModelScreen(self._models), self._model_chosen)
-
-    def _model_chosen(self, choice: ModelChoice | None) -> None:
-        if choice is None:
-            return
-        if choice.path is not None:
-            self.open_model(choice.path)
-        else:
-            self.fetch_model(choice.name)
-
-    def fetch_model(self, name: str) -> None:
-        """Downloads a model and opens it."""
-        if self._models is None:
-            self.say("Models cannot be downloaded here", "warning")
-            return
-        self.feed.show_progress(Progress.of_stage(f"{clean_line(name)}: starting the download", 0, 0))
-        self.run_worker(partial(self._fetch, name), group=DOWNLOAD, exclusive=True, thread=True)
-
-    def model_paths(self) -> Sequence[str]:
-        """Files of the models that are here, as soon as they are known: the first call looks for them."""
-        if self._model_paths is None:
-            self._model_paths = ()
-            if self._models is not None:
-                self.run_worker(self._look_for_models, thread=True)
-        return self._model_paths
-
-    def _look_for_models(self) -> None:
-        """On a worker thread: folders may be slow."""
-        assert self._models is not None
-        with contextlib.suppress(ChatError, OSError):
-            paths = tuple(choice.path for choice in self._models.choices() if choice.path is not None)
-            self.call_from_thread(self._found_models, paths)
-
-    def _found_models(self, paths: tuple[str, ...]) -> None:
-        self._model_paths = paths
-        self.on_text_area_changed()
-
-    def stop_download(self) -> None:
-        self.workers.cancel_group(self, DOWNLOAD)
-
-    def _fetch(self, name: str) -> None:
-        """On a worker thread: downloads a model, then has it opened."""
-        assert self._models is not None
-
-        worker = get_current_worker()
-
-        def progress(stage: str, done: int, total: int) -> None:
-            if worker.is_cancelled:
-                raise DownloadCancelled(f"the download of {name} was stopped")
-            self.call_from_thread(self.feed.show_progress, Progress.of_stage(f"{name}: {stage}", done, total))
-
-        try:
-            path = self._models.fetch(name, progress)
-        except (ChatError, OSError) as error:
-            if self.is_running:
-                self.call_from_thread(self._fetch_failed, str(error))
-        else:
-            self.call_from_thread(self.open_model, path)
-
-    def _fetch_failed(self, message: str) -> None:
-        self.feed.show_progress(None)
-        self.report(message, "error")
+            self.models.choose()
 
     # Actions
 
@@ -582,67 +363,8 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         self.wake()
         return True
 
-    def submit(self, text: str, typed: str | None = None) -> None:
-        """Sends a text, or does what it commands. `typed`: the part of it that may name files; None: all of it.
-
-        Raises ChatError for what cannot be sent.
-        """
-        if not text.strip():
-            return
-        if self.editing is None and is_command(text.strip()):
-            self._command(text.strip())
-            return
-        known = self._attached_to(self.editing)
-        files = attachments(text if typed is None else typed, self._folder, known)
-        if self.editing is not None:
-            self._finish_edit(self.editing, text, files)
-        else:
-            self.session.send(text.replace("//", "/", 1) if text.startswith("//") else text, files)
-        self.prompt.remember(text)
-        self.pane.follow()
-        self.pane.show_queued(self.session.queued)
-        if self.session.model is None and self.session.loading is None:
-            self.say("No model is open: the message waits. /model opens one", "warning")
-
-    def _attached_to(self, message_id: str | None) -> tuple[Attachment, ...]:
-        conversation = self.session.conversation
-        return conversation[message_id].attachments if message_id is not None and message_id in conversation else ()
-
-    def _command(self, text: str) -> None:
-        try:
-            entry, argument = COMMANDS.parse(text)
-        except UnknownCommand as error:
-            self.say(str(error), "error")
-            self.prompt.give_back(text)
-            return
-        if self.run_entry(entry, argument):
-            self.prompt.remember(text)
-        else:
-            self.prompt.give_back(text)
-
-    def begin_edit(self, message: Message) -> None:
-        """Puts a message into the input; sending makes another branch of it."""
-        if self.editing is None:
-            self._draft_before = self.prompt.draft
-        self.editing = message.id
-        self.prompt.set_text(message.content)
-
-    def leave_edit(self) -> bool:
-        """Puts back what was in the input before; False if nothing was being edited."""
-        if self.editing is None:
-            return False
-        self.editing, draft, self._draft_before = None, self._draft_before, Draft()
-        self.prompt.set_draft(draft)
-        return True
-
-    def _finish_edit(self, message_id: str, text: str, files: Sequence[Attachment]) -> None:
-        if message_id not in self.session.conversation:
-            self.session.send(text, files)
-        elif self.session.conversation[message_id].role == "assistant":
-            self.session.edit_answer(message_id, text)
-        else:
-            self.session.resend(message_id, text, files)
-        self.leave_edit()
+    def action_complete(self) -> None:
+        self.writing.complete()
 
     def copy_to_clipboard(self, text: str) -> None:
         """What the widgets of the library call."""
@@ -651,20 +373,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
     def copy(self, text: str, what: str) -> None:
         """Puts a text on the clipboard and says what became of it."""
         self._clipboard = text
-        if self._system_clipboard.tools:
-            self.run_worker(partial(self._copy_with_tool, text, what), group=CLIPBOARD, thread=True)
-        else:
-            self._say_copied(self._system_clipboard.send(text), text, what)
-
-    def _copy_with_tool(self, text: str, what: str) -> None:
-        """On a worker thread: programs may be slow."""
-        copied = self._system_clipboard.copy(text)
-        if self.is_running:
-            self.call_from_thread(self._say_copied, copied, text, what)
-
-    def _say_copied(self, copied: Copied, text: str, what: str) -> None:
-        size = f"{what}, {len(text):,} {'character' if len(text) == 1 else 'characters'}"
-        self.say(f"{clean_line(size)}: {copied.how}", "information" if copied.done else "warning")
+        self._copying.copy(text, what)
 
     def _write_to_terminal(self, sequence: str) -> None:
         if self._driver is not None:
@@ -680,102 +389,34 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         if text is not None:
             self.attempt(lambda: self.session.set_system_prompt(text))
 
-    def edit_outside(self) -> None:
-        """Has the draft written in the user's own editor. Raises EditorError."""
-        from tinyllm_chat.tui.editor import edited
-
-        self.prompt.set_text(clean(edited(self.prompt.whole_text, self.suspend)))
-
-    def return_to_prompt(self, texts: Sequence[str]) -> None:
-        """Gives back what was waiting to be sent."""
-        if texts:
-            text = "\n".join(texts)
-            self.prompt.give_back(f"/{text}" if text.startswith("/") else text)  # no command: see `submit`
-            self.pane.show_queued(())
-
-    def action_complete(self) -> None:
-        """Completes what is typed to the first that is suggested, and pressed again to the next."""
-        completed = self._suggestions.completed(self.prompt.text)
-        if completed is not None:
-            self.prompt.set_draft(Draft(completed, self.prompt.draft.folded))
+    # Events of the widgets
 
     def on_text_area_changed(self) -> None:
-        self._suggestions.show(self._suggest())
-        self._looked_at = ""
-        if self._drafts is not None:
-            if self._draft_timer is not None:
-                self._draft_timer.stop()
-            self._draft_timer = self.set_timer(DRAFT_DELAY, self._save_draft)
-
-    def _save_draft(self) -> None:
-        if self._drafts is not None:
-            self._drafts.save(self.prompt.draft)
-
-    def on_unmount(self) -> None:
-        self._save_draft()
-        if self._drafts is not None:
-            self._drafts.close()
-
-    def _suggest(self) -> list[Suggestion]:
-        """What the text before the cursor may become."""
-        text = self.prompt.text
-        if self.prompt.cursor_location == self.prompt.document.end:
-            end = text[-NAME_CHARACTERS:]
-            if (name := unfinished(end)) is not None:
-                names = completions(name, self._folder)
-                return [Suggestion(text[: -len(end)] + completed(end, each), each) for each in names if each != name]
-        return COMMANDS.suggestions(text, self._actions) if len(text) < NAME_CHARACTERS else []
-
-    def _take_waiting(self) -> bool:
-        """Brings the last text that waits back into the input, if there is one."""
-        if not self.session.queued:
-            return False
-        self.take_back()
-        return True
+        self.writing.changed()
 
     def on_input_bar_draft_changed(self, event: InputBar.DraftChanged) -> None:
         event.stop()
-        self.count_draft()
+        self.writing.count()
 
-    def count_draft(self) -> None:
-        draft = self.prompt.draft
-        if not draft.text.strip() or is_command(draft.text):
-            self._input.count.show(None)
-            return
-        if draft.text != self._looked_at and not self._suggestions.tabbed:
-            self._looked_at = draft.text
-            self._suggestions.show(self._attached_now(draft.text))
-        tokens, model = self.session.count_tokens(draft.whole), self.session.model
-        if tokens is None and model is not None:
-            self._input.count_on()
-            return
-        self._input.count.show(tokens, too_many=model is not None and (tokens or 0) > model.context_length)
+    def on_unmount(self) -> None:
+        self.writing.close()
 
-    def _attached_now(self, typed: str) -> list[Suggestion]:
-        """The files that go with what is typed, each with its size; or why it cannot go."""
-        lines = []
-        known = self._attached_to(self.editing)
-        for name in mentioned(typed[:SHOWN_WHOLE], self._folder, [each.name for each in known]):
-            try:
-                (file,) = attachments(f'@"{name}"', self._folder, known)
-            except ChatError as error:
-                lines.append(Suggestion("", f"+ {name}", str(error).removeprefix(f"{name}: ")))
-                continue
-            tokens = self.session.count_tokens(file.text) if len(file.text) <= SHOWN_WHOLE else None
-            length = size(len(file.text.encode())) if tokens is None else count(tokens, "token")
-            lines.append(Suggestion("", f"+ {name}", f"{length}, goes with the message"))
-        return lines
+    def on_sampling_panel_turned(self, event: SamplingPanel.Turned) -> None:
+        event.stop()
+        if event.steps:
+            self.session.nudge(event.name, event.steps)
+        else:
+            self.session.forget_setting(event.name)
+        self.figures.flash(event.name)
+
+    def on_sampling_panel_left(self, event: SamplingPanel.Left) -> None:
+        event.stop()
+        self.prompt.focus()
+        self.prompt.insert(event.text)
 
     def on_chat_pane_variant_asked(self, event: ChatPane.VariantAsked) -> None:
         event.stop()
         self.attempt(lambda: self.session.select_sibling(event.message_id, event.step))
-
-    def _text_of(self, message_id: str) -> str:
-        conversation = self.session.conversation
-        if message_id in conversation:
-            return conversation[message_id].content
-        system = conversation.system
-        return system.content if system is not None and system.id == message_id else ""
 
     def on_cache_panel_message_chosen(self, event: CachePanel.MessageChosen) -> None:
         event.stop()
@@ -791,13 +432,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     def on_chat_pane_waiting_clicked(self, event: ChatPane.WaitingClicked) -> None:
         event.stop()
-        self.take_back(event.index)
-
-    def take_back(self, index: int = -1) -> None:
-        """Puts a text that waits back into the input."""
-        self.prompt.give_back(self.session.take_back(index))
-        self.pane.show_queued(self.session.queued)
-        self.prompt.focus()
+        self.writing.take_back(event.index)
 
     def on_chat_pane_typed(self, event: ChatPane.Typed) -> None:
         event.stop()
@@ -807,36 +442,6 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     def on_chat_pane_focus_changed(self) -> None:
         self._hints.show(message_hints() if self.pane.has_focus else hints(self.keymap.actions))
-
-
-def hints(actions: Sequence[Action] = ACTIONS) -> list[Hint]:
-    """What stands at the foot of the screen: of actions that have a key."""
-    keys = {entry.name: entry.keys[0] for entry in actions if entry.keys}
-
-    def shown(entry: Action) -> str:
-        other = keys.get(entry.hint_with)
-        return pair_name(keys[entry.name], other) if other else key_name(keys[entry.name])
-
-    return [
-        Hint(shown(entry), entry.hint, entry.command, entry.rank)
-        for entry in actions
-        if entry.hint and entry.name in keys
-    ]
-
-
-def message_hints() -> list[Hint]:
-    """What stands there while single keys act on the selected message."""
-    return [
-        Hint(key_names(entry)[len(entry.keys)], entry.message_hint, entry.command, rank)
-        for rank, entry in enumerate(ACTIONS)
-        if entry.message_hint
-    ]
-
-
-def message_keys() -> dict[str, str]:
-    """The action string of every key that acts on the selected message."""
-    keys = {key: entry.command for entry in ACTIONS for key in entry.message_keys}
-    return keys | {str(number): f"app.act('copy_code', '{number}')" for number in range(1, 10)}
 
 
 def run(

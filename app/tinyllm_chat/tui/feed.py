@@ -82,7 +82,7 @@ class Feed:
         last = self._pane.views[-1:]
         if any(view.paint() for view in last) or not all(isinstance(event, TextDelta | CacheState) for event in events):
             self._pane.update()
-        self._app.show_note(self._note())
+        self._app.figures.show_note(self._note())
         now = self._clock()
         if now >= self._next_figures:
             self._next_figures = now + FIGURES_INTERVAL
@@ -90,7 +90,7 @@ class Feed:
 
     def _note(self) -> str:
         """What the line above the input reminds of."""
-        if self._app.editing is not None:
+        if self._app.writing.editing is not None:
             return "editing a message · Esc leaves it as it is"
         above = self._session.busy and not self._pane.following
         return f"↓ more below · {self._app.keymap.key('scroll_bottom')}" if above else ""
@@ -118,7 +118,7 @@ class Feed:
             case Notice():
                 self._app.report(event.message, event.severity, event.offers)
             case MessageRefused():
-                self._app.return_to_prompt([event.text])
+                self._app.writing.return_to_prompt([event.text])
                 self._app.report(event.message, "warning", event.offers)
             case Condensing():
                 self.show_progress(Progress.of_summary(event))
@@ -130,7 +130,7 @@ class Feed:
     # Answers
 
     def _answer_started(self, event: AnswerStarted) -> None:
-        self._app.begin_curve()
+        self._app.figures.begin_curve()
         if view := self._pane.view_of(event.message_id):
             view.show_progress(Progress.of_prompt(event.reused_tokens, event.prompt_tokens, 0.0))
 
@@ -182,12 +182,12 @@ class Feed:
                 *(f"LoRA {adapter}" for adapter in info.adapters),
             ),
         )
-        self._app.model_opened(info.path)
+        self._app.models.opened(info.path)
         for note in info.notes:
             self._pane.add_note(note, "information")
         self.show_titles()
         self.show_figures()
-        self._app.count_draft()
+        self._app.writing.count()
 
     # Everything else that is seen
 
@@ -214,7 +214,7 @@ class Feed:
         """Brings panels and status up to date; `sample` adds a point to the speed curve."""
         if sample:
             self._next_sample = self._clock() + SAMPLE_INTERVAL
-        self._app.show_figures(self._speed, self._speed.decode if sample else None)
+        self._app.figures.show(self._speed, self._speed.decode if sample else None)
 
 
 def variant_of(chat: conversation.Conversation, message: conversation.Message) -> str:

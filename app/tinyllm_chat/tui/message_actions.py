@@ -153,7 +153,7 @@ class MessageActions:
         if message.role == "system":
             self._app.edit_system_prompt()
             return
-        self._app.begin_edit(message)
+        self._app.writing.begin_edit(message)
         self.leave_messages()
 
     @action(

@@ -71,7 +71,7 @@ class ModelActions:
         group=SAMPLING,
     )
     def values(self) -> None:
-        self._app.turn_values()
+        self._app.figures.turn_values()
 
     def _tell_preset(self) -> None:
         session = self._session
@@ -80,7 +80,7 @@ class ModelActions:
         self._app.say(f"Preset {session.preset}: {told}" if session.preset is not None else "No preset")
         self._app.feed.show_figures()
         for name in values:
-            self._app.flash(name)
+            self._app.figures.flash(name)
 
     @action(
         "Show where the time of an answer goes, in a panel, or stop measuring it",
@@ -89,7 +89,7 @@ class ModelActions:
         group=LOOK,
     )
     def profile(self) -> None:
-        self._app.turn_profile()
+        self._app.figures.turn_profile()
 
     def _answer(self) -> Message:
         """The answer that is selected, else the last one that is seen."""

@@ -1,0 +1,223 @@
+"""The message that is being written: sent or run as a command, completed, counted, kept, taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from textual.timer import Timer
+
+from tinyllm_chat.chat.attaching import attachments, completed, completions, mentioned, unfinished
+from tinyllm_chat.chat.drafts import Draft, DraftKeeper
+from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.tui.actions import COMMANDS, Actions
+from tinyllm_chat.tui.registry import Suggestion, UnknownCommand, commands_by_key, is_command
+from tinyllm_chat.tui.text import clean, count, size
+from tinyllm_chat.tui.widgets.prompt import SHOWN_WHOLE, InputBar, Prompt
+from tinyllm_chat.tui.widgets.suggestions import Suggestions
+
+if TYPE_CHECKING:
+    from tinyllm_chat.chat.conversation import Attachment, Message
+    from tinyllm_chat.chat.prompt_history import PromptHistory
+    from tinyllm_chat.chat.session import Session
+    from tinyllm_chat.tui.app import TinyLLMChatApp
+
+NAME_CHARACTERS = 1000  # of the end of a draft in which a command or the name of a file is looked for
+DRAFT_DELAY = 0.5  # seconds of peace after a key before the draft is put on disk
+
+
+class Writing:
+    """One per app; runs on its thread. `history` and `drafts` keep what is sent and what is written; None: nothing."""
+
+    def __init__(
+        self, app: TinyLLMChatApp, actions: Actions, history: PromptHistory | None, drafts: DraftKeeper | None
+    ) -> None:
+        self._app = app
+        self._actions = actions
+        self.editing: str | None = None  # id of the message whose text is in the input
+        self._draft_before = Draft()  # what was in the input before
+        self.suggestions = Suggestions()
+        keys = commands_by_key(app.keymap.actions)
+        self.bar = InputBar(Prompt({"tab": "app.complete", **keys}, history, app.session.count_tokens))
+        self.bar.prompt.take_waiting = self._take_waiting
+        self._drafts = drafts
+        self._draft_timer: Timer | None = None
+        self._folder = Path.cwd()  # where the names of files begin
+        self._looked_at = ""  # the draft whose files are shown
+
+    @property
+    def prompt(self) -> Prompt:
+        return self.bar.prompt
+
+    @property
+    def _session(self) -> Session:
+        return self._app.session
+
+    # Sending
+
+    def submit(self, text: str, typed: str | None = None) -> None:
+        """Sends a text, or does what it commands. `typed`: the part of it that may name files; None: all of it.
+
+        Raises ChatError for what cannot be sent.
+        """
+        if not text.strip():
+            return
+        if self.editing is None and is_command(text.strip()):
+            self._command(text.strip())
+            return
+        known = self._attached_to(self.editing)
+        files = attachments(text if typed is None else typed, self._folder, known)
+        if self.editing is not None:
+            self._finish_edit(self.editing, text, files)
+        else:
+            self._session.send(text.replace("//", "/", 1) if text.startswith("//") else text, files)
+        self.prompt.remember(text)
+        self._app.pane.follow()
+        self._app.pane.show_queued(self._session.queued)
+        if self._session.model is None and self._session.loading is None:
+            self._app.say("No model is open: the message waits. /model opens one", "warning")
+
+    def _command(self, text: str) -> None:
+        try:
+            entry, argument = COMMANDS.parse(text)
+        except UnknownCommand as error:
+            self._app.say(str(error), "error")
+            self.prompt.give_back(text)
+            return
+        if self._app.run_entry(entry, argument):
+            self.prompt.remember(text)
+        else:
+            self.prompt.give_back(text)
+
+    # What comes back
+
+    def return_to_prompt(self, texts: Sequence[str]) -> None:
+        """Gives back what was waiting to be sent."""
+        if texts:
+            text = "\n".join(texts)
+            self.prompt.give_back(f"/{text}" if text.startswith("/") else text)  # no command: see `submit`
+            self._app.pane.show_queued(())
+
+    def take_back(self, index: int = -1) -> None:
+        """Puts a text that waits back into the input."""
+        self.prompt.give_back(self._session.take_back(index))
+        self._app.pane.show_queued(self._session.queued)
+        self.prompt.focus()
+
+    def _take_waiting(self) -> bool:
+        """Brings the last text that waits back into the input, if there is one."""
+        if not self._session.queued:
+            return False
+        self.take_back()
+        return True
+
+    # Editing
+
+    def begin_edit(self, message: Message) -> None:
+        """Puts a message into the input; sending makes another branch of it."""
+        if self.editing is None:
+            self._draft_before = self.prompt.draft
+        self.editing = message.id
+        self.prompt.set_text(message.content)
+
+    def leave_edit(self) -> bool:
+        """Puts back what was in the input before; False if nothing was being edited."""
+        if self.editing is None:
+            return False
+        self.editing, draft, self._draft_before = None, self._draft_before, Draft()
+        self.prompt.set_draft(draft)
+        return True
+
+    def edit_outside(self) -> None:
+        """Has the draft written in the user's own editor. Raises EditorError."""
+        from tinyllm_chat.tui.editor import edited
+
+        self.prompt.set_text(clean(edited(self.prompt.whole_text, self._app.suspend)))
+
+    def _finish_edit(self, message_id: str, text: str, files: Sequence[Attachment]) -> None:
+        session = self._session
+        if message_id not in session.conversation:
+            session.send(text, files)
+        elif session.conversation[message_id].role == "assistant":
+            session.edit_answer(message_id, text)
+        else:
+            session.resend(message_id, text, files)
+        self.leave_edit()
+
+    def _attached_to(self, message_id: str | None) -> tuple[Attachment, ...]:
+        conversation = self._session.conversation
+        return conversation[message_id].attachments if message_id is not None and message_id in conversation else ()
+
+    # Keeping
+
+    def open_draft(self) -> None:
+        """Brings back what was being written when the program ended."""
+        if self._drafts is not None:
+            self.prompt.set_draft(self._drafts.open())
+
+    def close(self) -> None:
+        self._save_draft()
+        if self._drafts is not None:
+            self._drafts.close()
+
+    def _save_draft(self) -> None:
+        if self._drafts is not None:
+            self._drafts.save(self.prompt.draft)
+
+    # Completing and counting
+
+    def changed(self) -> None:
+        """The draft is another one."""
+        self.suggestions.show(self._suggest())
+        self._looked_at = ""
+        if self._drafts is not None:
+            if self._draft_timer is not None:
+                self._draft_timer.stop()
+            self._draft_timer = self._app.set_timer(DRAFT_DELAY, self._save_draft)
+
+    def complete(self) -> None:
+        """Completes what is typed to the first that is suggested, and asked again to the next."""
+        completed = self.suggestions.completed(self.prompt.text)
+        if completed is not None:
+            self.prompt.set_draft(Draft(completed, self.prompt.draft.folded))
+
+    def _suggest(self) -> list[Suggestion]:
+        """What the text before the cursor may become."""
+        text = self.prompt.text
+        if self.prompt.cursor_location == self.prompt.document.end:
+            end = text[-NAME_CHARACTERS:]
+            if (name := unfinished(end)) is not None:
+                names = completions(name, self._folder)
+                return [Suggestion(text[: -len(end)] + completed(end, each), each) for each in names if each != name]
+        return COMMANDS.suggestions(text, self._actions) if len(text) < NAME_CHARACTERS else []
+
+    def count(self) -> None:
+        """Shows how many tokens the draft has, and the files that go with it."""
+        draft, bar = self.prompt.draft, self.bar
+        if not draft.text.strip() or is_command(draft.text):
+            bar.count.show(None)
+            return
+        if draft.text != self._looked_at and not self.suggestions.tabbed:
+            self._looked_at = draft.text
+            self.suggestions.show(self._attached_now(draft.text))
+        tokens, model = self._session.count_tokens(draft.whole), self._session.model
+        if tokens is None and model is not None:
+            bar.count_on()
+            return
+        bar.count.show(tokens, too_many=model is not None and (tokens or 0) > model.context_length)
+
+    def _attached_now(self, typed: str) -> list[Suggestion]:
+        """The files that go with what is typed, each with its size; or why it cannot go."""
+        lines = []
+        known = self._attached_to(self.editing)
+        for name in mentioned(typed[:SHOWN_WHOLE], self._folder, [each.name for each in known]):
+            try:
+                (file,) = attachments(f'@"{name}"', self._folder, known)
+            except ChatError as error:
+                lines.append(Suggestion("", f"+ {name}", str(error).removeprefix(f"{name}: ")))
+                continue
+            tokens = self._session.count_tokens(file.text) if len(file.text) <= SHOWN_WHOLE else None
+            length = size(len(file.text.encode())) if tokens is None else count(tokens, "token")
+            lines.append(Suggestion("", f"+ {name}", f"{length}, goes with the message"))
+        return lines
