@@ -20,6 +20,7 @@ import numpy as np
 from tinyllm_engine.errors import GGUFError
 from tinyllm_engine.gguf_header import Header, parse_header, shown
 from tinyllm_engine.tensor import TensorView
+from tinyllm_engine.vanishing import Guard
 
 _READ_AHEAD_BYTES = 16 << 20
 _SAMPLE_BYTES = 2 << 20
@@ -30,12 +31,17 @@ Progress = Callable[[int, int], None]
 
 @dataclass
 class _Part:
-    """One file of a model: the whole of it mapped read-only."""
+    """One file of a model: the whole of it mapped read-only.
+
+    stamp: size and time of the last change, as they were when it was opened
+    """
 
     path: Path
     file: io.BufferedReader
     map: mmap.mmap
     header: Header
+    stamp: tuple[int, int]
+    guard: Guard | None = None
 
     def views(self) -> dict[str, TensorView]:
         everything = np.frombuffer(self.map, np.uint8)
@@ -46,6 +52,8 @@ class _Part:
 
     def close(self) -> None:
         self.file.close()
+        if self.guard is not None:
+            self.guard.close()
         with contextlib.suppress(BufferError):  # while views of it are in use: the last of them unmaps it
             self.map.close()
 
@@ -84,6 +92,25 @@ class GGUFFile:
                 if progress:
                     progress(before + done, self.nbytes)
             before += len(part.map)
+
+    def guard(self) -> None:
+        """From now on reading what a file has lost gives zeros, and `check` an error, instead of ending the process."""
+        for part in self._parts:
+            part.guard = part.guard or Guard(np.frombuffer(part.map, np.uint8))
+
+    def check(self) -> None:
+        """GGUFError if something was read that is no longer there: what came of it means nothing."""
+        for part in self._parts:
+            if part.guard is not None and part.guard.lost:
+                lost = "has become shorter or cannot be read any more"
+                raise GGUFError(f"{_printable(part.path)}: {lost}: open the model again")
+
+    def check_unchanged(self) -> None:
+        """GGUFError if a file was written to since it was opened, or has lost something."""
+        self.check()
+        for part in self._parts:
+            if _stamp(part.file) != part.stamp:
+                raise GGUFError(f"{_printable(part.path)}: has changed since it was opened: open the model again")
 
     def close(self) -> None:
         """Let go of the file. Views that are still referenced stay valid; closing again does nothing."""
@@ -131,17 +158,22 @@ def _open_part(path: Path) -> _Part:
     except (OSError, ValueError) as error:
         raise GGUFError(f"{name}: cannot open: {_reason(error)}") from error
     try:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
+        stamp = _stamp(file)
+        if not stamp[0]:
             raise GGUFError(f"{name}: expected a GGUF file, found an empty file")
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return _Part(path, file, mapping, parse_header(mapping, name))
+        return _Part(path, file, mapping, parse_header(mapping, name), stamp)
     except (OSError, ValueError) as error:
         file.close()
         raise GGUFError(f"{name}: cannot map: {_reason(error)}") from error
     except BaseException:
         file.close()
         raise
+
+
+def _stamp(file: io.BufferedReader) -> tuple[int, int]:
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
 
 
 def _reason(error: Exception) -> str:

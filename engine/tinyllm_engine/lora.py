@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tinyllm_engine.errors import ModelError, UnsupportedModelError
-from tinyllm_engine.gguf import open_gguf
+from tinyllm_engine.gguf import GGUFFile, open_gguf
 from tinyllm_engine.gguf_header import shown
 from tinyllm_engine.kinds import other_kind
 from tinyllm_engine.parts.base import LowRank
@@ -47,11 +47,13 @@ class Pair:
 class Adapter:
     """An open adapter.
 
+    file: where its matrices lie
     scale: what the user says; alpha: what the file says, 0: nothing, and the rank does not count then
     pairs: by the name of the model's tensor; notes: what is to be known of it
     """
 
     path: str
+    file: GGUFFile
     metadata: Mapping[str, Any]
     scale: float
     alpha: float
@@ -134,7 +136,7 @@ def open_adapter(path: str | os.PathLike[str], scale: float = 1.0) -> Adapter:
         raise ModelError(f"{name}: scale: expected a number, found {scale}")
     pairs, norms = _pairs(name, file.tensors)
     notes = (f"{name}: {norms} norms of the adapter are not used",) if norms else ()
-    return Adapter(name, metadata, float(scale), float(alpha), pairs, notes)
+    return Adapter(name, file, metadata, float(scale), float(alpha), pairs, notes)
 
 
 def _pairs(path: str, tensors: Mapping[str, TensorView]) -> tuple[dict[str, Pair], int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tinyllm_engine.architectures import Architecture, architecture_of
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
-from tinyllm_engine.gguf import open_gguf
+from tinyllm_engine.gguf import GGUFFile, open_gguf
 from tinyllm_engine.gguf_header import shown
 from tinyllm_engine.kinds import other_kind
 from tinyllm_engine.lora import Adapter, low_rank, open_adapter
@@ -36,7 +36,7 @@ class Model:
     adapters: what changes the products of its matrices; those added with `adapt` count in weights read afterwards
     """
 
-    def __init__(self, file: Any):
+    def __init__(self, file: GGUFFile):
         self._file = file
         self.adapters: tuple[Adapter, ...] = ()
         self.path: str = str(file.path)
@@ -70,6 +70,25 @@ class Model:
         if self.other_kind is None:
             adapter.check(self.metadata.get("general.architecture"), self.tensors, self.path)
         self.adapters += (adapter,)
+
+    def guard(self) -> None:
+        """From now on a file that loses its end gives an error of `check`, where else it would end the process."""
+        for file in self._files:
+            file.guard()
+
+    def check(self) -> None:
+        """GGUFError if weights were read that are no longer in the file."""
+        for file in self._files:
+            file.check()
+
+    def check_unchanged(self) -> None:
+        """GGUFError if the model or an adapter is not the file any more that was opened."""
+        for file in self._files:
+            file.check_unchanged()
+
+    @property
+    def _files(self) -> list[GGUFFile]:
+        return [self._file, *(adapter.file for adapter in self.adapters)]
 
     @property
     def name(self) -> str:

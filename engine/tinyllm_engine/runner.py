@@ -11,7 +11,14 @@ import numpy as np
 from tinyllm_engine import team as team_module
 from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.decode import CHANGED, REFUSED, UNDRAWN, Decoder, Drawn, decode_tokens, draw_one
-from tinyllm_engine.errors import CancelledError, ContextFullError, EngineError, TokenizerError, UnsupportedModelError
+from tinyllm_engine.errors import (
+    CancelledError,
+    ContextFullError,
+    EngineError,
+    GGUFError,
+    TokenizerError,
+    UnsupportedModelError,
+)
 from tinyllm_engine.forward import forward
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.jit import remove_old_folders
@@ -55,6 +62,7 @@ class Runner:
         self.context_length = context_length or model.config.context_length
         self.k_type, self.v_type = k_type or kv_type, v_type or kv_type
         self.threads = threads or team_module.default_threads()
+        model.guard()
         weights = model.weights
         check_sizes(model.config, model.path)
         self._check_positions(weights)
@@ -74,6 +82,7 @@ class Runner:
         self.decoder = Decoder(self.team, self.state)
         self._first: Sequence | None = None
         self._clocks: dict[Program, np.ndarray] = {}
+        model.check()
 
     def _check_positions(self, weights: Weights) -> None:
         """Learned positions end where the model's own context does."""
@@ -221,10 +230,12 @@ class Sequence:
         """Appends ids and returns float32 [vocabulary] after the last one, or [n, vocabulary] after each.
 
         Raises ContextFullError before anything is evaluated if they do not fit, TokenizerError for an id outside the
-        vocabulary, CancelledError when `cancel` was set (complete batches stay; `tokens` says which).
+        vocabulary, CancelledError when `cancel` was set (complete batches stay; `tokens` says which), GGUFError if the
+        model's file has changed.
         """
         ids = list(ids)
         self._check(ids)
+        self.runner.model.check_unchanged()
         self._begin(reading=len(ids) > 1)
         step = min(OUTPUTS, self.runner.state.max_rows) if all_logits else self.runner.state.max_rows
         kept: list[np.ndarray] = []
@@ -236,6 +247,7 @@ class Sequence:
             if logits is None:
                 self.pages.shrink(self.position)
                 raise CancelledError(f"cancelled after {start} of {len(ids)} tokens")
+            self._check_read()
             self.extend(batch)
             if all_logits:
                 kept.append(logits.copy())
@@ -255,13 +267,21 @@ class Sequence:
             if not 0 <= token < vocabulary:
                 raise TokenizerError(f"token id: expected 0 to {vocabulary - 1}, found {token}")
 
+    def _check_read(self) -> None:
+        """GGUFError, and nothing is taken in, if the pass that is over has read what is no longer in the file."""
+        try:
+            self.runner.model.check()
+        except GGUFError:
+            self.pages.shrink(self.position)
+            raise
+
     def decode(
         self, last: int, sampler: NativeSampler, tokens: Ids[int], eog: np.ndarray, count: int, cancel: Cancel | None
     ) -> Drawn:
         """Evaluates `last`, draws the next token, evaluates that, and so on, up to `count` tokens in one native call.
 
         tokens: all ids so far, `last` included; eog: bool [vocabulary]. Raises ContextFullError if `last` does not fit,
-        NonFiniteLogitsError. The last token drawn is not evaluated.
+        NonFiniteLogitsError, GGUFError if the model's file has lost something. The last token drawn is not evaluated.
         """
         self._check([last])
         self._begin(reading=False)
@@ -270,6 +290,7 @@ class Sequence:
         runner = self.runner
         logits = runner.load_row(self, last, cancel)
         drawn, end = runner.decoder.run(logits, self.recurrent.addresses()[2], sampler, tokens, eog, count)
+        self._check_read()
         evaluated = [last, *drawn.ids]
         if end not in (CHANGED, REFUSED, UNDRAWN):
             del evaluated[-1:]
