@@ -79,10 +79,11 @@ class _Slots:
     def _install(self) -> None:
         c = ctypes.CDLL(None, use_errno=True)
         previous, action = np.zeros(_SIGACTION_WORDS, np.int64), np.zeros(_SIGACTION_WORDS, np.int64)
-        addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in (c.mmap, c.sigaction)]
-        self._kept = previous, *_compiled_handler(self.table.ctypes.data, previous.ctypes.data, *addresses)
+        functions = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (c.mmap, c.sigaction)]
+        engine, handler = _compiled_handler(self.table.ctypes.data, previous.ctypes.data, *functions)
+        self._kept = previous, engine
         # struct sigaction: handler, mask of 128 bytes (empty), flags.
-        action[0] = self._kept[-1]
+        action[0] = handler
         action.view(np.uint8)[136:140] = np.frombuffer(struct.pack("=i", _SA_SIGINFO), np.uint8)
         pointers = [ctypes.c_void_p(each.ctypes.data) for each in (action, previous)]
         if c.sigaction(int(signal.SIGBUS), *pointers):

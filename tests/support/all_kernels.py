@@ -10,8 +10,12 @@ from tinyllm_engine.jit import Compiled
 from tinyllm_engine.preparation import compile_missing
 
 
-def compile_all_kernels() -> None:
+def all_kernels() -> list[Compiled]:
     names = [f"{kernels.__name__}.{module.name}" for module in pkgutil.iter_modules(kernels.__path__)]
     names += ["tinyllm_engine.team", "tinyllm_engine.decode"]
     found = [vars(import_module(name)).values() for name in names]
-    compile_missing([item for values in found for item in values if isinstance(item, Compiled)])
+    return [item for values in found for item in values if isinstance(item, Compiled)]
+
+
+def compile_all_kernels() -> None:
+    compile_missing(all_kernels())
