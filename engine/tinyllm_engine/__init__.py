@@ -1,14 +1,14 @@
 """Inference engine for GGUF models in Python and Numba. Knows no chat and no screen.
 
-    from tinyllm_engine import Cancel, Model, Runner, SamplingParams, generate
+    >>> from tinyllm_engine import Model, Runner, SamplingParams, Token, generate
+    >>> model = Model.open("model.gguf")
+    >>> runner = Runner(model)
+    >>> prompt = model.tokenizer.encode("The capital of France is")
+    >>> events = list(generate(runner.sequence(), prompt, SamplingParams(temperature=0), max_tokens=8))
+    >>> answer = "".join(event.text for event in events if isinstance(event, Token))
 
-    model = Model.open("model.gguf")
-    runner = Runner(model)
-    prompt = model.tokenizer.encode("The capital of France is")
-    for event in generate(runner.sequence(), prompt, SamplingParams(temperature=0), max_tokens=8):
-        ...
-
-Names are imported when they are first used: opening a file does not load the compiler.
+The examples of this package are tests. Names are imported when they are first used: opening a file does not load the
+compiler.
 """
 
 from __future__ import annotations

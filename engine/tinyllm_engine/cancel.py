@@ -6,6 +6,11 @@ import numpy as np
 class Cancel:
     """Stops a running forward pass or generation from another thread.
 
+    >>> cancel = Cancel()
+    >>> cancel.set()
+    >>> [event.reason for event in generate(runner.sequence(), prompt, SamplingParams(), cancel=cancel)]
+    ['cancelled']
+
     `address` is the address of an int32 that compiled kernels poll; it stays valid as long as the object lives.
     """
 

@@ -147,6 +147,20 @@ def generate(
     `top_logprobs`: each token tells so many of the likeliest, with their probabilities in the model's own distribution,
     before penalties, crops and temperature. The tokens drawn are the same; 0, the default, costs nothing.
 
+    Parameters that are shared can be changed while it runs, and hold from the next token on:
+
+    >>> shared = SharedSampling(SamplingParams(seed=7))
+    >>> for event in generate(runner.sequence(), prompt, shared, max_tokens=3, top_logprobs=2):
+    ...     match event:
+    ...         case PrefillProgress(done, total):
+    ...             percent = 100 * done // total
+    ...         case Token(id, text, logprob, choice):
+    ...             likeliest = choice.alternatives[0].id
+    ...             _ = shared.update(temperature=0)
+    ...         case Finished(reason, stats):
+    ...             print(reason, stats.generated_tokens, stats.seed)
+    length 3 7
+
     The last token of an answer is drawn but not evaluated. A model without a usable tokenizer gives tokens without
     text, and never `eog`. Raises EngineError (SamplingError for a parameter) at once for bad arguments,
     NonFiniteLogitsError on the way.

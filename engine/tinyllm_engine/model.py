@@ -34,6 +34,15 @@ class Model:
     vocabulary-only file has a tokenizer and a file with an unknown tokenizer has weights.
 
     adapters: what changes the products of its matrices; those added with `adapt` count in weights read afterwards
+
+    >>> model = Model.open("model.gguf")
+    >>> model.metadata["general.architecture"], model.config.embedding_length
+    ('llama', 64)
+    >>> view = model.tensors["token_embd.weight"]  # mapped, not copied
+    >>> view.type.name, view.dims, view.dequantize().shape
+    ('F32', (64, 258), (258, 64))
+    >>> model.tokenizer.decode(model.tokenizer.encode("Grüße"))
+    'Grüße'
     """
 
     def __init__(self, file: GGUFFile):

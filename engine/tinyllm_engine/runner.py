@@ -45,6 +45,11 @@ class Runner:
     kv_type: type of the cache: f32, f16, bf16, q8_0 or q4_0; k_type, v_type: that of keys or of values alone
     threads: default: min(usable processors, cgroup quota, physical cores)
     progress: called with (stage, done, total) while kernels are compiled or loaded
+
+    >>> runner = Runner(model, context_length=256, k_type="f32", threads=1)
+    >>> runner.kv_bytes_per_token, runner.context_length
+    (384, 256)
+    >>> runner.close()
     """
 
     def __init__(
@@ -191,7 +196,18 @@ class Runner:
 
 
 class Sequence:
-    """One sequence of tokens in the cache. `fork` makes others that share its pages."""
+    """One sequence of tokens in the cache. `fork` makes others that share its pages.
+
+    >>> sequence = runner.new_sequence()
+    >>> logits = sequence.forward(prompt)  # after its last token
+    >>> logits.shape, sequence.position == len(prompt)
+    ((258,), True)
+    >>> other = sequence.fork(4)  # its first tokens, nothing is computed
+    >>> bool((other.forward(prompt[4:]) == logits).all())  # the same bits, however they came about
+    True
+    >>> sequence.truncate(2), sequence.tokens == prompt[:2]
+    (2, True)
+    """
 
     def __init__(self, runner: Runner):
         self.runner = runner

@@ -30,6 +30,11 @@ class Grammar:
     """A grammar for one vocabulary; what it finds out it keeps for all answers. Raises GrammarError.
 
     text: GBNF
+
+    >>> grammar = Grammar('root ::= "yes" | "no"', model.tokenizer)
+    >>> events = generate(runner.sequence(), prompt, SamplingParams(), grammar=grammar)
+    >>> "".join(event.text for event in events if isinstance(event, Token)) in ("yes", "no")
+    True
     """
 
     def __init__(self, text: str, tokenizer: Any) -> None:
