@@ -110,6 +110,69 @@ async def test_what_is_pasted_names_no_files(open_chat, tmp_path, monkeypatch):
         assert "\nsecret\n" not in asked(chat)
 
 
+async def test_what_is_refused_comes_back_as_it_was_typed_with_its_files(open_chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("one two\n")
+    Path("secret.txt").write_text("secret")
+    async with open_chat(backend={"context_length": 200}) as chat:
+        await chat.press(*"/x")
+        await chat.type("Sum @notes.txt ")
+        await paste(chat, f"{LINES}\n@secret.txt\n")
+        typed = chat.app.prompt.text
+        await chat.press("enter")
+        await chat.sees("200 fit")
+        assert chat.app.prompt.text == typed
+        Path("notes.txt").unlink()
+        await chat.press("backspace")  # the folded part, whole
+        assert chat.app.prompt.text == "Sum @notes.txt "
+        await chat.press("enter")
+        await chat.until(lambda: chat.backend.requests)
+        assert asked(chat) == "notes.txt:\n```\none two\n```\n\nSum @notes.txt "
+
+
+async def test_what_waited_comes_back_with_its_files_and_labels(open_chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("one two\n")
+    async with open_chat("A b c d e") as chat:
+        await chat.ask("one", steps=1)
+        for lines in (LINES, LINES.replace("line", "word")):
+            await chat.type("@notes.txt ")
+            await paste(chat, lines)
+            await chat.press("enter")
+        Path("notes.txt").unlink()
+        await chat.press("escape")
+        await chat.until(lambda: not chat.session.busy)
+        label = "[pasted 312 lines, 624 tokens"
+        assert chat.app.prompt.text == f"@notes.txt {label}]\n@notes.txt {label}, 2]"
+        await chat.press("enter")
+        await chat.until(lambda: len(chat.backend.requests) == 2)
+        whole = f"@notes.txt {LINES}\n@notes.txt {LINES.replace('line', 'word')}"
+        assert asked(chat) == f"notes.txt:\n```\none two\n```\n\n{whole}"
+
+
+async def test_undo_gives_back_the_files_too(open_chat, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("one two\n")
+    async with open_chat() as chat:
+        await chat.ask("Sum @notes.txt")
+        Path("notes.txt").unlink()
+        await chat.press("alt+z")
+        assert chat.app.prompt.text == "Sum @notes.txt"
+        await chat.until(lambda: "goes with the message" in "\n".join(chat.screen))
+        await chat.ask("Sum @notes.txt")
+        assert asked(chat) == "Sum @notes.txt"  # typed anew: there is no such file
+
+
+async def test_a_refused_edit_that_begins_with_a_slash_is_no_command(open_chat):
+    async with open_chat(backend={"context_length": 200}) as chat:
+        await chat.ask("one")
+        await chat.press("alt+e")
+        text = "/quit " + "word " * 300
+        await chat.send(text)
+        await chat.sees("200 fit")
+        assert chat.app.prompt.text == f"/{text}"
+
+
 async def test_up_brings_back_what_earlier_sessions_sent(open_chat, tmp_path):
     path = tmp_path / "prompts.jsonl"
     async with open_chat(history=PromptHistory(path)) as chat:

@@ -261,6 +261,9 @@ async def test_a_chat_is_named_and_pinned(open_chat):
         await chat.send("/pin")
         assert chat.session.conversation.pinned
         assert chat.toasts[-1] == "Pinned"
+        assert "Counting to two · pinned · 1 turn" in chat.screen[0]
+        await chat.send("/pin")
+        assert "pinned" not in chat.screen[0]
 
 
 # The window of messages

@@ -160,3 +160,14 @@ async def test_it_fits(open_chat, config, size):
         assert "Settings" in shown
         assert "Esc close" in shown
         assert "built-in" in row_of(chat, "show_panels") or "built-in" in shown
+
+
+async def test_a_preset_is_taken_at_once(open_chat):
+    async with open_chat(size=(150, 40)) as chat:
+        await chat.send("/settings preset")
+        await chat.press("enter", *"precise", "enter")
+        assert chat.session.preset == "precise"
+        assert chat.session.sampling["temperature"].value == 0.2
+        await chat.press("enter", "x", "enter")
+        await chat.until(lambda: "did you mean precise?" in "\n".join(chat.screen))
+        assert chat.session.preset == "precise"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tinyllm_chat.chat.conversation import Conversation
 from tinyllm_chat.chat.cuts import SUMMARY_HEADING, Cut
+from tinyllm_chat.chat.drafts import Draft
 from tinyllm_chat.chat.errors import SessionError
 from tinyllm_chat.chat.events import Condensed, Condensing, Event, MessageRefused, Notice
 from tinyllm_chat.chat.room import ASK_FOR_SUMMARY, OFFERS
@@ -80,7 +81,7 @@ def test_a_message_that_cannot_fit_is_refused_before_it_is_sent(policy: str, sto
     text = " ".join(["word"] * 995)
     events = chat.say(text)
     said = "this message has 999 tokens; 1,000 fit, 6 of them are the system prompt"
-    assert refusals(events) == [MessageRefused(text, said)]
+    assert refusals(events) == [MessageRefused(Draft(text), said)]
     assert chat.backend.requests == []
     assert len(chat.session.conversation) == 0
     assert store.list() == []
@@ -96,7 +97,7 @@ def test_a_pasted_book_is_refused_without_building_a_prompt_of_it() -> None:
         measured.extend(message.content for message in messages) or measure(messages, **how)
     )
     said = "this message has 5,004 tokens; 1,000 fit, 6 of them are the system prompt"
-    assert refusals(chat.say(book)) == [MessageRefused(book, said)]
+    assert refusals(chat.say(book)) == [MessageRefused(Draft(book), said)]
     assert measured == ["Be brief.", "x"]
 
 
@@ -106,7 +107,7 @@ def test_a_full_chat_refuses_the_next_message_and_says_what_can_be_done() -> Non
     chat.say()
     events = chat.say()
     said = "this message has 304 tokens, the chat before it 808; 1,000 fit"
-    assert refusals(events) == [MessageRefused(LONG, said, OFFERS)]
+    assert refusals(events) == [MessageRefused(Draft(LONG), said, OFFERS)]
     assert len(chat.session.conversation) == 4
     assert chat.say("Short.")[-1] is not None
     assert chat.asked()[-1] == "Short."
@@ -386,7 +387,7 @@ def test_a_failed_summary_changes_nothing(summary: Any, reason: str, said: str) 
     chat.backend.step()
     chat.backend.finish(reason)
     events = chat.session.drain()
-    assert refusals(events) == [MessageRefused(LONG, said)]
+    assert refusals(events) == [MessageRefused(Draft(LONG), said)]
     assert Condensed() in events
     assert (chat.session.busy, chat.session.conversation.cut, len(chat.session.conversation)) == (False, None, 4)
     assert len(chat.backend.requests) == 3

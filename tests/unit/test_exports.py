@@ -17,6 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from tinyllm_chat.chat import exports
 from tinyllm_chat.chat.conversation import Attachment, Conversation, MessageState
+from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.errors import ExportError
 from tinyllm_chat.chat.events import AnswerStats
 from tinyllm_chat.chat.interchange import from_json, to_json
@@ -166,6 +167,39 @@ def test_markdown_brings_back_what_is_visible() -> None:
         ("assistant", "Tiny"),
     ]
     assert back.path()[-1].content == "Because."
+
+
+def a_cut_chat(summary: str = "") -> Conversation:
+    conversation = a_chat()
+    question = conversation.new_message("user", "And then?", conversation.head)
+    first = conversation.path()[1]
+    conversation.name = "Heavy things"
+    conversation.cuts[question.id] = Cut(first.id, question.id, 2, 1234, summary)
+    return conversation
+
+
+@pytest.mark.parametrize("summary", ["", "Both agreed.\n\n## You\n\nNothing else."])
+def test_documents_mark_what_the_model_does_not_see(summary: str) -> None:
+    conversation = a_cut_chat(summary)
+    begins, ends = "from here on not seen by the model", "not seen by the model: 2 messages, 1,234 tokens"
+    for text in (to_markdown(conversation), Page(to_html(conversation)).text):
+        places = [text.index(each) for each in ("Be brief.", begins, "Why?", "Because.", ends, "And then?")]
+        assert places == sorted(places)
+        assert ("Both agreed." in text, "Summary in their place" in text) == (bool(summary), bool(summary))
+    document = json.loads(to_json(conversation))
+    assert document["not_seen"] == {"begin": 1, "end": 3, "tokens": 1234, "summary": summary}
+    assert from_json(to_json(conversation), "again")[0].cut == conversation.cut
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_marks_in_markdown_are_no_part_of_a_message(edited: bool) -> None:
+    conversation = a_cut_chat("Both agreed.")
+    document = to_markdown(conversation)
+    back = from_markdown(document.replace("Why?", "Why?\n\nSay.") if edited else document)
+    path = back.path()
+    assert [message.role for message in path] == ["system", "user", "assistant", "user"]
+    assert [path[0].content, path[2].content, path[3].content] == ["Be brief.", "Because.", "And then?"]
+    assert back.cut is None
 
 
 def test_headings_of_an_answer_are_part_of_it() -> None:

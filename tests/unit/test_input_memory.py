@@ -221,3 +221,11 @@ def test_which_editor_is_used() -> None:
             editor_command(env, which=lambda name: None)
     with pytest.raises(EditorError, match="cannot be started"):
         edited("a", nullcontext, {"EDITOR": "/no/such/editor"})
+
+
+def test_a_label_of_two_drafts_keeps_both_meanings() -> None:
+    a, b = Draft("a [x]", {"[x]": "A"}), Draft("b [x] [y]", {"[x]": "B", "[y]": "C"})
+    assert a.before(b) == Draft("a [x]\nb [x, 2] [y]", {"[x]": "A", "[x, 2]": "B", "[y]": "C"})
+    assert a.before(b).whole == "a A\nb B C"
+    assert a.before(a).text == "a [x]\na [x]"
+    assert a.before(Draft()) == a

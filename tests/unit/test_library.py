@@ -130,7 +130,9 @@ def test_a_chat_is_named_by_its_id_its_beginning_or_its_title(shelf: Shelf) -> N
     assert shelf.library.resolve(gravity) == gravity
     different = next(n for n in range(len(gravity)) if gravity[n] != light[n])
     assert shelf.library.resolve(light[: different + 1]) == light
-    assert shelf.library.resolve("WAVE light") == light
+    progress: list[tuple[int, int]] = []
+    assert shelf.library.resolve("WAVE light", lambda *counts: progress.append(counts)) == light
+    assert progress == [(0, 2), (2, 2)]  # two chats were not known yet
     with pytest.raises(TranscriptError, match=r"2 chats match: .*What is gravity\?"):
         shelf.library.resolve("is")
     with pytest.raises(TranscriptError, match="no chat has that id or title"):

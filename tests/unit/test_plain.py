@@ -179,3 +179,36 @@ def test_an_answer_that_goes_on_without_the_oldest_turns_is_heard_to_its_end() -
     lines = chat.with_lines("/context-full drop-oldest", "a " * 50, "Go")
     assert lines[-3].startswith("Answer finished. 3 tokens")
     assert any(line.startswith("Answer stopped: the context is full. ") for line in lines)
+
+
+def test_presets_undo_and_the_name_of_the_chat() -> None:
+    lines = Conversation("First.").with_lines(
+        "/preset",
+        "/preset precise",
+        "/next-preset",
+        "/preset wild",
+        "Hi",
+        "/rename Greetings",
+        "/pin",
+        "/delete",
+        "/undo",
+    )
+    assert "Preset: none." in lines
+    assert "There are precise, balanced, creative, none." in lines
+    assert any(line.startswith("Preset: precise: temperature 0.20") for line in lines)
+    assert any(line.startswith("Preset: balanced: ") for line in lines)
+    assert any(line.startswith("Error: there is no preset 'wild'") for line in lines)
+    assert {"This chat is Greetings.", "Pinned.", "Deleted the last message; /undo brings it back."} <= set(lines)
+    assert "Undone: the deletion; /redo does it again." in lines
+
+
+def test_files_go_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("one two")
+    Path("picture.png").write_bytes(b"\x89PNG")
+    chat = Conversation()
+    lines = chat.with_lines("Sum @notes.txt", "See @picture.png")
+    assert "With the file notes.txt, 7 B." in lines
+    assert chat.backend.requests[0].messages[-1].content.startswith("notes.txt:\n```\none two\n")
+    assert "Error: picture.png: not attached: it is no UTF-8 text" in lines
+    assert len(chat.backend.requests) == 1

@@ -109,3 +109,19 @@ def test_a_preset_of_the_settings_that_does_not_exist_is_a_notice():
     (notice,) = [event for event in session.drain() if isinstance(event, Notice)]
     assert notice.message.startswith("preset of the settings (config): there is no preset 'wild'")
     assert session.preset is None
+
+
+def test_the_setting_is_the_preset_in_force():
+    session = a_session({CONFIG: {"preset": "precise"}})
+    session.use_preset("creative")
+    assert (session.settings.value("preset"), session.settings.origin("preset")) == ("creative", "session")
+    session.set_setting("preset", "balanced")
+    assert session.preset == "balanced"
+    assert session.sampling["temperature"].value == session.presets["balanced"]["temperature"]
+    with pytest.raises(SettingsError, match=r"did you mean creative\?"):
+        session.set_setting("preset", "creatve")
+    assert session.settings.value("preset") == "balanced"
+    session.set_setting("preset", "")
+    assert (session.preset, session.sampling["temperature"].origin) == (None, "built-in")
+    session.forget_setting("preset")
+    assert (session.preset, session.sampling["temperature"].value) == ("precise", 0.2)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tinyllm_chat.chat.conversation import Message, MessageState, SamplingSpan
+from tinyllm_chat.chat.drafts import Draft
 from tinyllm_chat.chat.errors import ExportError, SessionError, SettingsError, TranscriptError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
@@ -153,7 +154,7 @@ def test_stopping_keeps_the_text_and_hands_back_what_waited() -> None:
     chat.say("a")
     chat.session.send("b")
     chat.backend.step()
-    assert chat.session.stop() == ["b"]
+    assert chat.session.stop() == [Draft("b")]
     (finished,) = [event for event in chat.session.drain() if isinstance(event, AnswerFinished)]
     assert finished.reason == "cancelled"
     assert chat.seen() == [("user", "a"), ("assistant", "one")]

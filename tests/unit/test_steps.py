@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tinyllm_chat.chat.conversation import Attachment, Conversation, MessageState, with_attachments
+from tinyllm_chat.chat.drafts import Draft
 from tinyllm_chat.chat.errors import SessionError
 from tinyllm_chat.chat.markdown import to_markdown
 from tinyllm_chat.chat.scripted import ScriptedBackend
@@ -63,7 +64,7 @@ def test_a_message_that_is_undone_gives_its_text_back(store: TranscriptStore) ->
     say(session, "first", "second")
     before = tree(session.conversation)
     step = session.undo()
-    assert (step.what, step.text) == ("the message", "second")
+    assert (step.what, step.draft) == ("the message", Draft("second"))
     assert seen(session) == ["first", "A."]
     session.undo()
     assert tree(session.conversation) == (None, [])

@@ -36,6 +36,11 @@ def attachments(text: str, folder: Path, known: Sequence[Attachment] = ()) -> tu
     return tuple(found.values())
 
 
+def named(text: str, files: Sequence[Attachment]) -> tuple[Attachment, ...]:
+    """Those of `files` that a text still names."""
+    return tuple(each for each in files if f"@{each.name}" in text or f'@"{each.name}"' in text)
+
+
 def mentioned(text: str, folder: Path, known: Sequence[str] | dict[str, Attachment] = ()) -> list[str]:
     """Names in `text` that are those of files; a word like @someone is none."""
     names = []

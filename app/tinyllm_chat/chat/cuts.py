@@ -11,6 +11,7 @@ from tinyllm_chat.chat.backend import PromptMessage
 if TYPE_CHECKING:
     from tinyllm_chat.chat.conversation import Message
 
+BEGINS, ENDS = "from here on not seen by the model", "not seen by the model"
 SUMMARY_HEADING = "Summary of the conversation so far:"
 
 
@@ -27,6 +28,12 @@ class Cut:
     messages: int
     tokens: int
     summary: str = ""
+
+    @property
+    def marks(self) -> dict[str, str]:
+        """What to say where it begins and ends: above those two messages."""
+        amount = f"{self.messages:,} {'message' if self.messages == 1 else 'messages'}, {self.tokens:,} tokens"
+        return {self.begin: BEGINS, self.end: f"{ENDS}: {amount}"}
 
 
 def seen(path: Sequence[Message], cut: Cut | None) -> list[Message]:

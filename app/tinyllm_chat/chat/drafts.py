@@ -12,9 +12,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tinyllm_chat.chat.files import make_private_folder, write_atomically
 from tinyllm_chat.chat.locks import LockFile
+
+if TYPE_CHECKING:
+    from tinyllm_chat.chat.conversation import Attachment
 
 PLACES = 16  # instances that keep drafts at a time
 FILE_LIMIT = 64 << 20  # bytes
@@ -22,10 +26,14 @@ FILE_LIMIT = 64 << 20  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """The text as it is seen, and what is folded in it: each label with the text it stands for."""
+    """The text as it is seen, and what is folded in it: each label with the text it stands for.
+
+    `files`: those that it names and that have been read already; they may be gone by now.
+    """
 
     text: str = ""
     folded: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Attachment, ...] = ()
 
     @property
     def whole(self) -> str:
@@ -34,6 +42,19 @@ class Draft:
             return self.text
         labels = "|".join(map(re.escape, sorted(self.folded, key=len, reverse=True)))
         return re.sub(labels, lambda match: self.folded[match.group()], self.text)
+
+    def before(self, other: Draft) -> Draft:
+        """This one, and on the line below it the other. A label that both have keeps its two meanings."""
+        if not other.text:
+            return self
+        text, folded = other.text, dict(self.folded)
+        for label, whole in other.folded.items():
+            free, number = label, 2
+            while folded.get(free, whole) != whole:
+                free, number = f"{label.removesuffix(']')}, {number}]", number + 1
+            text = text.replace(label, free)
+            folded[free] = whole
+        return Draft(f"{self.text}\n{text}", folded, (*self.files, *other.files))
 
 
 class DraftKeeper:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tinyllm_chat.chat.choices import TokenChoice
+from tinyllm_chat.chat.drafts import Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +175,9 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class MessageRefused:
-    """A text that was not sent, and why in one line: whoever wrote it gets it back."""
+    """A message that was not sent, and why in one line: whoever wrote it gets it back."""
 
-    text: str
+    draft: Draft
     message: str
     offers: tuple[str, ...] = ()  # what can be done, of room.OFFERS
 

@@ -1,7 +1,8 @@
 """A chat as a JSON document that holds all of it, every branch, and back.
 
-`messages` is what is visible, in the form that most programs know; `records` is the whole tree, as in a transcript. A
-document of another program that has only `messages`, or is nothing but their list, is read as well.
+`messages` is what is visible, in the form that most programs know; `not_seen` says which of them, from `begin` up to
+`end`, the model is not shown, and what it reads instead; `records` is the whole tree, as in a transcript. A document
+of another program that has only `messages`, or is nothing but their list, is read as well.
 """
 
 from __future__ import annotations
@@ -32,13 +33,18 @@ class _Records(list[dict[str, Any]]):
 def to_json(conversation: Conversation) -> str:
     records = _Records()
     Transcript("export", Path(), records, None).whole_chat(conversation)
-    document = {
+    path, cut = conversation.path(), conversation.cut
+    document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "title": conversation.title,
-        "messages": [{"role": message.role, "content": message.whole_text} for message in conversation.path()],
-        "records": records,
+        "messages": [{"role": message.role, "content": message.whole_text} for message in path],
     }
+    if cut is not None:
+        ids = [message.id for message in path]
+        places = {"begin": ids.index(cut.begin), "end": ids.index(cut.end)}
+        document["not_seen"] = {**places, "tokens": cut.tokens, "summary": cut.summary}
+    document["records"] = records
     # ASCII only: nothing in it can steer a terminal, and half surrogate pairs come back.
     return json.dumps(document, ensure_ascii=True, indent=1) + "\n"
 

@@ -11,6 +11,7 @@ from tinyllm_chat.chat.backend import Backend
 from tinyllm_chat.chat.context_policy import SHIFT
 from tinyllm_chat.chat.conversation import Conversation, Message
 from tinyllm_chat.chat.cuts import Cut, longer, seen
+from tinyllm_chat.chat.drafts import Draft
 from tinyllm_chat.chat.errors import SessionError
 from tinyllm_chat.chat.events import Condensed, ContextShifted, Event, MessageRefused, ModelInfo, Notice, PathChanged
 from tinyllm_chat.chat.room import OFFERS, Condense, Fits, Refused, Room
@@ -19,6 +20,7 @@ from tinyllm_chat.chat.summary import Summary
 from tinyllm_chat.chat.transcript import Transcript
 
 THINK = {"auto": None, "on": True, "off": False}
+NOTHING = Draft()
 SUMMARY_TEMPERATURE = 0.3  # a summary shall be true rather than new
 
 
@@ -79,7 +81,7 @@ class ContextKeeping(ABC):
         if plan is None:
             raise SessionError("there are no older turns to summarize: the last one stays")
         self._own_file(self.title)
-        self._summarize(plan, None)
+        self._summarize(plan, None, Draft())
 
     def set_summary(self, text: str) -> None:
         """Changes what stands for the turns that the model does not see; empty: nothing does. Raises SessionError."""
@@ -116,22 +118,22 @@ class ContextKeeping(ABC):
         )
 
     def _make_room(
-        self, path: Sequence[Message], again: Callable[[], None], text: str = "", *, continue_last: bool = False
+        self, path: Sequence[Message], again: Callable[[], None], draft: Draft = NOTHING, *, continue_last: bool = False
     ) -> Fits | None:
         """Whether a path can be answered now. Else it is said why not, or `again` follows once there is a summary."""
         plan = self._room(continue_last=continue_last).plan(path, self.conversation.cut_of(path))
         if isinstance(plan, Refused):
-            before = seen(path[:-1] if text else path, self.conversation.cut_of(path))
+            before = seen(path[:-1] if draft.text else path, self.conversation.cut_of(path))
             older = sum(message.role == "user" for message in before) > 1  # the last turn of a chat stays
-            self._refuse(text, plan.message, plan.offers if older else plan.offers[:1])
+            self._refuse(draft, plan.message, plan.offers if older else plan.offers[:1])
         elif isinstance(plan, Condense):
-            self._summarize(plan, again, text)
+            self._summarize(plan, again, draft)
         else:
             return plan
         return None
 
-    def _refuse(self, text: str, message: str, offers: tuple[str, ...] = ()) -> None:
-        event = MessageRefused(text, message, offers) if text else Notice(message, "warning", offers)
+    def _refuse(self, draft: Draft, message: str, offers: tuple[str, ...] = ()) -> None:
+        event = MessageRefused(draft, message, offers) if draft.text else Notice(message, "warning", offers)
         self._own_events.append(event)
 
     def _leave_out(self, cut: Cut | None) -> None:
@@ -160,9 +162,9 @@ class ContextKeeping(ABC):
         said = f"the context is full, {full:,} of {full:,} tokens{more}"
         self._own_events.append(Notice(said, "warning", OFFERS if older else OFFERS[:1]))
 
-    def _summarize(self, plan: Condense, again: Callable[[], None] | None, text: str = "") -> None:
-        """Asks the model for the summary; `again` is what was wanted before, sending `text` if there is one."""
-        self._summary = Summary(plan.cut, again, text)
+    def _summarize(self, plan: Condense, again: Callable[[], None] | None, draft: Draft) -> None:
+        """Asks the model for the summary; `again` is what was wanted before, sending `draft` unless it is empty."""
+        self._summary = Summary(plan.cut, again, draft)
         self._backend.answer(
             self._summary.id,
             plan.messages,

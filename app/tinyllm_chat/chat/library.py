@@ -72,14 +72,17 @@ class ChatLibrary:
                     found.add(chat)
         return found
 
-    def resolve(self, text: str) -> str:
-        """The id of the one chat that is meant: by id, the beginning of one, or words of its title."""
+    def resolve(self, text: str, progress: Callable[[int, int], None] = lambda done, total: None) -> str:
+        """The id of the one chat that is meant: by id, the beginning of one, or words of its title.
+
+        For the latter all chats are read that are new or changed; `progress` counts them.
+        """
         ids = self._ids()
         if text in ids:
             return text
         found = {chat: "" for chat in sorted(ids) if text and chat.startswith(text)}
         if not found and (query := Query(text)):
-            self.index.update()
+            self.index.update(progress)
             found = {chat.id: chat.title for chat in self.chats() if query.answered_by(chat.title)}
         if not found:
             raise TranscriptError(f"{text!r}: no chat has that id or title; tinyllm-chat chats lists them")

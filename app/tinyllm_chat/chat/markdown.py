@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 from tinyllm_chat.chat.conversation import Conversation, Message, MessageState, title_of
+from tinyllm_chat.chat.cuts import BEGINS, ENDS, Cut
 
 # Everything that steers a terminal when the file is shown with `cat`, and halves of surrogate pairs.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -24,7 +25,9 @@ _ENDINGS = {
 
 
 _ROLES = {"You": "user", "System": "system"}
-_PLACES = re.compile(r"<!-- tinyllm-chat 1:((?: (?:system|user|assistant)@\d{1,9})*) -->")
+_PLACES = re.compile(r"<!-- tinyllm-chat 1:((?: (?:system|user|assistant|cut)@\d{1,9})*) -->")
+_CUT = "cut"  # the place of a mark
+_CUT_MARK = re.compile(rf"\*\((?:{BEGINS}|{ENDS}: [\d,]+ messages?, [\d,]+ tokens)\)\*")
 _ENDED = re.compile(r"\*\((.{1,300})\)\*")
 
 
@@ -33,7 +36,13 @@ def to_markdown(conversation: Conversation) -> str:
     parts = [f"# {clean(conversation.title)}"]
     places = ""
     line = 3  # where the next part begins: each is followed by an empty line
+    cut = conversation.cut
     for message in conversation.path():
+        if cut is not None and message.id in cut.marks:
+            mark = _cut_mark(cut, message)
+            places += f" {_CUT}@{line}"
+            line += mark.count("\n") + 2
+            parts.append(mark)
         section = [f"## {speaker(message)}"]
         if message.whole_text.strip():
             section.append(clean(message.whole_text).strip("\n"))
@@ -43,6 +52,15 @@ def to_markdown(conversation: Conversation) -> str:
         line += sum(part.count("\n") + 2 for part in section)
         parts += section
     return "\n\n".join([*parts, f"<!-- tinyllm-chat 1:{places} -->"]) + "\n"
+
+
+def _cut_mark(cut: Cut, message: Message) -> str:
+    """Above a message: that the model does not see what follows, or what is above, and what it reads instead."""
+    mark = f"*({cut.marks[message.id]})*"
+    if message.id == cut.begin or not cut.summary:
+        return mark
+    summary = "\n".join(f"> {line}".rstrip() for line in clean(cut.summary).split("\n"))
+    return f"{mark}\n\n> **Summary in their place**\n>\n{summary}"
 
 
 def from_markdown(document: str) -> Conversation:
@@ -57,13 +75,15 @@ def from_markdown(document: str) -> Conversation:
     if comment:
         del lines[-1]
     starts = [(role, int(number) - 1) for role, number in marked]
-    if not starts or not _are_headings(lines, starts):
+    if not starts or not _are_in_place(lines, starts):
         starts = list(_headings(lines))
-    if not starts:
+    if all(role == _CUT for role, _ in starts):
         raise ValueError("expected a message under a heading such as ## You")
     conversation = Conversation()
     ends = [start for _, start in starts[1:]]
     for (role, start), end in zip(starts, [*ends, len(lines)], strict=True):
+        if role == _CUT:  # the model may see all of the new chat
+            continue
         text = "\n".join(lines[start + 1 : end]).strip("\n")
         _add(conversation, role, clean(text), clean(lines[start][3:].strip()))
     title = title_of(clean(lines[0][2:]))
@@ -72,16 +92,20 @@ def from_markdown(document: str) -> Conversation:
     return conversation
 
 
-def _are_headings(lines: list[str], starts: list[tuple[str, int]]) -> bool:
+def _are_in_place(lines: list[str], starts: list[tuple[str, int]]) -> bool:
     numbers = [number for _, number in starts]
     in_order = numbers == sorted(set(numbers)) and numbers[-1] < len(lines)
-    return in_order and all(lines[number].startswith("## ") for number in numbers)
+    return in_order and all(lines[number].startswith("*(" if role == _CUT else "## ") for role, number in starts)
 
 
 def _headings(lines: list[str]) -> Iterator[tuple[str, int]]:
-    """Headings of messages: yours, the system's, and after yours the first other one, which is the answer's."""
+    """Headings of messages: yours, the system's, and after yours the first other one, which is the answer's; and marks
+    of cuts.
+    """
     answered = True
     for number, line in enumerate(lines):
+        if _CUT_MARK.fullmatch(line):
+            yield _CUT, number
         if not line.startswith("## "):
             continue
         role = _ROLES.get(line[3:].strip(), "assistant")

@@ -49,7 +49,7 @@ class Sampling:
         self.preset = find_preset(self.presets, name)
         values = self.presets[self.preset] if self.preset is not None else {}
         turned = self.settings.layers.get(SESSION, {})
-        kept = {name: value for name, value in turned.items() if name not in values}
+        kept = {name: value for name, value in turned.items() if name not in values} | {"preset": self.preset or ""}
         self.settings = self.settings.with_layer(PRESET, values).with_layer(SESSION, kept)
         self._backend.set_sampling(**self.settings.sampling())
         return self.preset
@@ -61,14 +61,11 @@ class Sampling:
 
     def _start_preset(self) -> None:
         """The preset of the settings. What was typed or in the environment is stronger."""
-        name = self.settings.value("preset")
-        if not name:
-            return
         try:
-            self.preset = find_preset(self.presets, name)
+            self.preset = find_preset(self.presets, self.settings.value("preset") or NONE)
         except SettingsError as error:
             self._own_events.append(Notice(f"preset of the settings ({self.settings.origin('preset')}): {error}"))
-            return
+            self.preset = None
         layers = self.settings.layers
         given = {*layers.get(COMMAND_LINE, {}), *layers.get(ENVIRONMENT, {})}
         values = self.presets[self.preset] if self.preset is not None else {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tinyllm_chat.chat import settings as settings_module
@@ -12,6 +12,7 @@ from tinyllm_chat.chat.branching import Branching
 from tinyllm_chat.chat.context_policy import SHIFT
 from tinyllm_chat.chat.conversation import Attachment, Message, title_of
 from tinyllm_chat.chat.cuts import for_model
+from tinyllm_chat.chat.drafts import Draft
 from tinyllm_chat.chat.errors import SessionError, SettingsError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
@@ -46,7 +47,13 @@ class Waiting:
     """A user message that waits for the model or for the running answer."""
 
     text: str
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[Attachment, ...]
+    typed: Draft | None  # what it was written as, if not just so
+
+    @property
+    def draft(self) -> Draft:
+        """What to give back to whoever wrote it."""
+        return replace(self.typed or Draft(self.text), files=self.attachments)
 
 
 class Session(Branching, Looking, SessionSettings):
@@ -108,33 +115,38 @@ class Session(Branching, Looking, SessionSettings):
 
     # Conversation
 
-    def send(self, text: str, attachments: Sequence[Attachment] = ()) -> None:
-        """Appends a user message and starts the answer, or queues the text while that is not possible."""
+    def send(self, text: str, attachments: Sequence[Attachment] = (), draft: Draft | None = None) -> None:
+        """Appends a user message and starts the answer, or queues the text while that is not possible.
+
+        `draft`: what the text was written as, if it is to come back so where it cannot be sent.
+        """
         if not text.strip():
             return
-        waiting = Waiting(text, tuple(attachments))
+        waiting = Waiting(text, tuple(attachments), draft)
         if self.busy or self.model is None:
             self._queue.append(waiting)
             return
         self._send_below(self.conversation.head, waiting)
 
-    def resend(self, message_id: str, text: str, attachments: Sequence[Attachment] = ()) -> None:
+    def resend(
+        self, message_id: str, text: str, attachments: Sequence[Attachment] = (), draft: Draft | None = None
+    ) -> None:
         """Puts another user message beside `message_id` and answers that. Raises SessionError."""
         self._require_idle()
         message = self._message(message_id)
         if message.role != "user":
             raise SessionError("only your own messages can be edited")
-        self._send_below(message.parent, Waiting(text, tuple(attachments)), "the edit")
+        self._send_below(message.parent, Waiting(text, tuple(attachments), draft), "the edit")
 
-    def take_back(self, index: int = -1) -> str:
-        """Removes a text from those that wait, by default the last, and returns it. Raises SessionError."""
+    def take_back(self, index: int = -1) -> Draft:
+        """Removes a message from those that wait, by default the last, and returns it. Raises SessionError."""
         if not -len(self._queue) <= index < len(self._queue):
             raise SessionError("no message waits")
-        return self._queue.pop(index).text
+        return self._queue.pop(index).draft
 
-    def stop(self) -> list[str]:
-        """Stops the running answer; its text stays. Returns the queued texts, which are no longer queued."""
-        waiting, self._queue = self.queued, []
+    def stop(self) -> list[Draft]:
+        """Stops the running answer; its text stays. Returns what was queued, which it is no longer."""
+        waiting, self._queue = [each.draft for each in self._queue], []
         if self.busy:
             self._backend.cancel()
         return waiting
@@ -197,7 +209,7 @@ class Session(Branching, Looking, SessionSettings):
     def _send_below(self, parent: str | None, said: Waiting, what: str = "the message") -> None:
         message = self.conversation.draft("user", said.text, parent, said.attachments)
         path = [*self.conversation.path_to(parent), message]
-        fits = self._make_room(path, lambda: self._send_below(parent, said, what), said.text)
+        fits = self._make_room(path, lambda: self._send_below(parent, said, what), said.draft)
         if fits is None:
             return
         self._own_file(title_of(said.text))
@@ -206,7 +218,7 @@ class Session(Branching, Looking, SessionSettings):
         self._record(lambda transcript: transcript.message(message))
         self._leave_out(fits.cut)
         self._answer_below(message.id)
-        self._steps.take(Step(what, before, added=message.id, text=said.text))
+        self._steps.take(Step(what, before, added=message.id, draft=said.draft))
 
     def _answer_again(self, parent: str | None) -> None:
         fits = self._make_room(self.conversation.path_to(parent), lambda: self._answer_again(parent))

@@ -8,6 +8,7 @@ from typing import Any
 from tinyllm_chat.chat import settings as settings_module
 from tinyllm_chat.chat.config_file import ConfigChanged, write_setting
 from tinyllm_chat.chat.errors import SettingsError
+from tinyllm_chat.chat.presets import NONE
 from tinyllm_chat.chat.sampled import Sampling
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SESSION
 
@@ -21,6 +22,8 @@ class SessionSettings(Sampling):
         """Sets any setting for as long as this session lasts. Raises SettingsError with one line."""
         if name in SAMPLING_NAMES:
             self.set_sampling(name, value)
+        elif name == "preset":
+            self.use_preset(settings_module.check(name, value) or NONE)
         else:
             self.settings = self.settings.with_value(SESSION, name, value)
 
@@ -51,6 +54,9 @@ class SessionSettings(Sampling):
         self.settings = self.settings.without_value(SESSION, name)
         if name in SAMPLING_NAMES:
             self._backend.set_sampling(**{name: self.settings.value(name)})
+        elif name == "preset":
+            self._start_preset()
+            self._backend.set_sampling(**self.settings.sampling())
 
     def set_think(self, value: str) -> None:
         """Shall the model reason before it answers: on, off, auto; from the next answer on. Raises SettingsError."""

@@ -6,9 +6,10 @@ Nothing is lost by an undo: what was added is taken out of the tree and kept, an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tinyllm_chat.chat.conversation import Conversation, Removed
+from tinyllm_chat.chat.drafts import Draft
 from tinyllm_chat.chat.errors import SessionError
 from tinyllm_chat.chat.transcript import Transcript
 
@@ -26,7 +27,7 @@ class Step:
     after: str | None = None  # and since
     added: str | None = None  # the message that was put into the tree, with what came below it since
     removed: Removed | None = None
-    text: str = ""  # what the user had written for it
+    draft: Draft = field(default_factory=Draft)  # what the user had written for it
 
 
 class Steps:

@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tinyllm_chat.chat.cuts import Cut, summary_id
+from tinyllm_chat.chat.drafts import Draft
 from tinyllm_chat.chat.events import AnswerFailed, AnswerFinished, Condensing, Event, ReadingPrompt, TextDelta
 
 LONGEST = 20_000  # characters that are kept
 
 
 class Summary:
-    """Takes in what the backend reports. `again` is what had to wait for it; `draft` is the text that this sends."""
+    """Takes in what the backend reports. `again` is what had to wait for it; `draft` is what this sends."""
 
-    def __init__(self, cut: Cut, again: Callable[[], None] | None, draft: str = "") -> None:
+    def __init__(self, cut: Cut, again: Callable[[], None] | None, draft: Draft) -> None:
         """`cut`: what the summary will stand for."""
         self.id = summary_id(cut)
         self.again = again

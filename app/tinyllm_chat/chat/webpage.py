@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from tinyllm_chat.chat.conversation import Conversation, Message
+from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.markdown import clean, ending_of, speaker
 
 # Were something to slip through the escaping, browsers would still load and run nothing.
@@ -25,13 +26,16 @@ pre, code { font: .875rem/1.5 ui-monospace, monospace; background: var(--box); b
 code { padding: .1em .3em; } pre { padding: .8rem 1rem; overflow-x: auto; } pre code { padding: 0; }
 blockquote { margin-left: 0; padding-left: 1rem; border-left: 3px solid var(--line); color: var(--quiet); }
 table { border-collapse: collapse; } th, td { border: 1px solid var(--line); padding: .3rem .7rem; }
+.cut { color: var(--quiet); font-size: .85rem; text-align: center; border-top: 1px dashed var(--line);
+  margin: 2rem 0 .6rem; padding-top: .6rem; }
 a { color: var(--accent); } hr { border: 0; border-top: 1px solid var(--line); }
 """
 
 
 def to_html(conversation: Conversation) -> str:
     """The visible path."""
-    messages = "\n".join(_section(message) for message in conversation.path())
+    cut = conversation.cut
+    messages = "\n".join(_mark(cut, message) + _section(message) for message in conversation.path())
     title = escape(clean(conversation.title))
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -52,6 +56,17 @@ def to_html(conversation: Conversation) -> str:
 </body>
 </html>
 """
+
+
+def _mark(cut: Cut | None, message: Message) -> str:
+    """Above a message: that the model does not see what follows, or what is above, and what it reads instead."""
+    if cut is None or message.id not in cut.marks:
+        return ""
+    mark = f'<p class="cut">{cut.marks[message.id]}</p>\n'
+    if message.id == cut.end and cut.summary:
+        summary = escape(clean(cut.summary))
+        mark += f'<details><summary>Summary in their place</summary><div class="plain">{summary}</div></details>\n'
+    return mark
 
 
 def _section(message: Message) -> str:

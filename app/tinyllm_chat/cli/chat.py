@@ -193,7 +193,9 @@ def _model_file(typed: str | None, loaded: LoadResult, places: Paths, *, needed:
 
 def _chat_id(store: TranscriptStore, library: ChatLibrary, continue_last: bool, resume: str | None) -> str | None:
     if resume is not None:
-        return library.resolve(resume)
+        from tinyllm_chat.cli.chats import chat_named
+
+        return chat_named(library, resume)
     if not continue_last:
         return None
     latest = store.latest()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -59,7 +60,7 @@ def command(
     if asked:
         name, change, done = asked[0]
         assert name is not None
-        chat = library.resolve(name)
+        chat = chat_named(library, name)
         change(chat)
         click.echo(f"{chat} {done}")
     elif restore is not None:
@@ -81,13 +82,27 @@ def chat_library() -> ChatLibrary:
     return ChatLibrary(TranscriptStore(places.transcripts, places.exports), places.state)
 
 
-def _list(library: ChatLibrary, query: str, limit: int, as_json: bool) -> None:
-    from tinyllm_chat.chat.finding import Snippet
-    from tinyllm_chat.chat.history import Hit
+def chat_named(library: ChatLibrary, name: str) -> str:
+    """The id of the one chat that is meant. Raises TranscriptError."""
+    with _reading_chats() as progress:
+        return library.resolve(name, progress)
+
+
+@contextlib.contextmanager
+def _reading_chats() -> Iterator[Callable[[int, int], None]]:
+    """Shows how many of the chats that are new or changed have been read."""
     from tinyllm_chat.cli.progress import ProgressBar
 
     with ProgressBar() as bar:
-        library.update(lambda done, total: bar.update("reading chats", done, total) if total else None)
+        yield lambda done, total: bar.update("reading chats", done, total) if total else None
+
+
+def _list(library: ChatLibrary, query: str, limit: int, as_json: bool) -> None:
+    from tinyllm_chat.chat.finding import Snippet
+    from tinyllm_chat.chat.history import Hit
+
+    with _reading_chats() as progress:
+        library.update(progress)
     if query:
         hits = library.search(query, limit)
     else:

@@ -21,10 +21,10 @@ def command(chat: tuple[str, ...], format: str | None, output: str | None) -> No
     """
     from tinyllm_chat.chat import exports
     from tinyllm_chat.chat.paths import Paths
-    from tinyllm_chat.cli.chats import chat_library
+    from tinyllm_chat.cli.chats import chat_library, chat_named
 
     library = chat_library()
-    conversation = library.read(library.resolve(" ".join(chat)))
+    conversation = library.read(chat_named(library, " ".join(chat)))
     if output == "-":
         click.echo(exports.document(conversation, format or "md"), nl=False)
         return

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import click
 
-from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.attaching import attachments
+from tinyllm_chat.chat.errors import ChatError, SessionError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
     AnswerFinished,
@@ -32,13 +33,14 @@ from tinyllm_chat.chat.events import (
     TextDelta,
 )
 from tinyllm_chat.chat.exports import FORMATS
+from tinyllm_chat.chat.presets import NONE
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, parse
 from tinyllm_chat.cli.spoken import Spoken
 from tinyllm_chat.cli.text import one_line, printable
 from tinyllm_chat.tui.actions import COMMANDS
 from tinyllm_chat.tui.registry import Action, UnknownCommand, is_command
-from tinyllm_chat.tui.text import count, duration, sampling_value
+from tinyllm_chat.tui.text import count, duration, sampling_value, size
 
 LOOK = 0.02  # seconds between two looks at what the backend did
 PATIENCE = 3.0  # seconds of reading or opening after which is said how far it is
@@ -123,7 +125,10 @@ class PlainChat:
             elif self._session.model is None:
                 self._say("No model is open: the message was not sent. /model FILE opens one.")
             else:
-                self._session.send(text.replace("//", "/", 1) if text.startswith("//") else text)
+                files = attachments(text, Path.cwd())
+                for file in files:
+                    self._say(f"With the file {file.name}, {size(len(file.text.encode()))}.")
+                self._session.send(text.replace("//", "/", 1) if text.startswith("//") else text, files)
                 self._answer()
         except (ChatError, OSError, UnknownCommand) as error:
             self._say(f"Error: {one_line(str(error))}")
@@ -227,6 +232,31 @@ class PlainChat:
         self._session.new_chat()
         self._say("A new chat.")
 
+    def _do_last_chat(self, _argument: str) -> None:
+        self._session.open_chat(self._session.chat_before())
+        self._repeat()
+
+    def _do_rename(self, argument: str) -> None:
+        self._session.rename(argument)
+        self._say(f"This chat is {self._session.title}.")
+
+    def _do_pin(self, _argument: str) -> None:
+        self._session.pin(not self._session.conversation.pinned)
+        self._say("Pinned." if self._session.conversation.pinned else "No longer pinned.")
+
+    def _do_delete(self, _argument: str) -> None:
+        leaf = self._session.conversation.leaf
+        if leaf is None:
+            raise SessionError("there is no message for that yet")
+        self._session.delete(leaf.id)
+        self._say("Deleted the last message; /undo brings it back.")
+
+    def _do_undo(self, _argument: str) -> None:
+        self._say(f"Undone: {self._session.undo().what}; /redo does it again.")
+
+    def _do_redo(self, _argument: str) -> None:
+        self._say(f"Done again: {self._session.redo().what}.")
+
     def _do_regenerate(self, _argument: str) -> None:
         self._session.regenerate()
         self._answer()
@@ -310,6 +340,24 @@ class PlainChat:
 
     def _do_top_p(self, argument: str) -> None:
         self._setting("top_p", argument)
+
+    def _do_preset(self, argument: str) -> None:
+        session = self._session
+        if argument:
+            session.use_preset(argument)
+        self._tell_preset()
+        if not argument:
+            self._say(f"There are {', '.join([*session.presets, NONE])}.")
+
+    def _do_next_preset(self, _argument: str) -> None:
+        self._session.next_preset()
+        self._tell_preset()
+
+    def _tell_preset(self) -> None:
+        session = self._session
+        values = session.presets[session.preset] if session.preset is not None else {}
+        told = ", ".join(f"{name} {sampling_value(value)}" for name, value in values.items())
+        self._say(f"Preset: {session.preset or NONE}{f': {told}' if told else ''}.")
 
     def _do_set(self, argument: str) -> None:
         name, _, value = argument.replace("=", " ").partition(" ")

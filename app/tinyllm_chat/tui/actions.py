@@ -56,7 +56,8 @@ class Actions(MessageActions, ModelActions):
     def send(self) -> None:
         draft = self._app.prompt.draft
         try:
-            self._app.writing.submit(self._app.prompt.take(), draft.text)
+            self._app.prompt.take()
+            self._app.writing.submit(draft)
         except ChatError:
             self._app.prompt.set_draft(draft)
             raise

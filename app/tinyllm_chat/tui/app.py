@@ -15,7 +15,6 @@ from textual.timer import Timer
 from tinyllm_chat.chat.conversation import MessageState
 from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.chat.finding import Query
-from tinyllm_chat.chat.presets import NONE
 from tinyllm_chat.tui import themes
 from tinyllm_chat.tui.actions import ACTIONS, Actions
 from tinyllm_chat.tui.copying import Copying
@@ -232,11 +231,6 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         elif name == "show_profile":
             self.session.follow_profile()
             self.figures.panels.show_profile(self.session.settings.value(name))
-        elif name == "preset":
-            try:
-                self.session.use_preset(self.session.settings.value(name) or NONE)
-            except ChatError as error:
-                self.say(str(error), "error")
         self.figures.show()
         self.wake()
 

@@ -118,7 +118,7 @@ class Feed:
             case Notice():
                 self._app.report(event.message, event.severity, event.offers)
             case MessageRefused():
-                self._app.writing.return_to_prompt([event.text])
+                self._app.writing.return_to_prompt([event.draft])
                 self._app.report(event.message, "warning", event.offers)
             case Condensing():
                 self.show_progress(Progress.of_summary(event))
@@ -208,7 +208,7 @@ class Feed:
         else:
             keeping = "saved" if session.transcript_path is not None else "not saved" if turns else ""
         file_type = "" if model is None else model.file_type + (" + LoRA" if model.adapters else "")
-        self._app.header.show(Titles(name, file_type, session.title, turns, keeping))
+        self._app.header.show(Titles(name, file_type, session.title, turns, keeping, session.conversation.pinned))
 
     def show_figures(self, *, sample: bool = False) -> None:
         """Brings panels and status up to date; `sample` adds a point to the speed curve."""

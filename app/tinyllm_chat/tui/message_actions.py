@@ -197,14 +197,14 @@ class MessageActions:
     @action("Undo what was last sent, edited, deleted or switched to", keys="alt+z", slash="undo", on_message="u")
     def undo(self) -> None:
         step = self._session.undo()
-        if step.text and step.removed is not None:
-            self._app.prompt.give_back(step.text)
+        if step.draft.text and step.removed is not None:
+            self._app.prompt.give_back(step.draft)
         self._app.say(f"Undone: {step.what} · /redo does it again")
 
     @action("Do again what was undone", keys="alt+y", slash="redo", on_message="U")
     def redo(self) -> None:
         step = self._session.redo()
-        if step.text and self._app.prompt.text == step.text:
+        if step.draft.text and self._app.prompt.draft == step.draft:
             self._app.prompt.take()
         self._app.say(f"Done again: {step.what}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,57 +57,60 @@ class Writing:
 
     # Sending
 
-    def submit(self, text: str, typed: str | None = None) -> None:
-        """Sends a text, or does what it commands. `typed`: the part of it that may name files; None: all of it.
+    def submit(self, draft: Draft) -> None:
+        """Sends a message, or does what it commands. What is folded in it names no files.
 
         Raises ChatError for what cannot be sent.
         """
+        text = draft.whole
         if not text.strip():
             return
         if self.editing is None and is_command(text.strip()):
-            self._command(text.strip())
+            self._command(draft)
             return
-        known = self._attached_to(self.editing)
-        files = attachments(text if typed is None else typed, self._folder, known)
+        files = attachments(draft.text, self._folder, draft.files)
+        names = {file.name for file in files}
+        files += tuple(file for file in draft.files if file.name not in names)
         if self.editing is not None:
-            self._finish_edit(self.editing, text, files)
+            self._finish_edit(self.editing, draft, files)
         else:
-            self._session.send(text.replace("//", "/", 1) if text.startswith("//") else text, files)
+            self._session.send(text.replace("//", "/", 1) if text.startswith("//") else text, files, draft)
         self.prompt.remember(text)
         self._app.pane.follow()
         self._app.pane.show_queued(self._session.queued)
         if self._session.model is None and self._session.loading is None:
             self._app.say("No model is open: the message waits. /model opens one", "warning")
 
-    def _command(self, text: str) -> None:
+    def _command(self, draft: Draft) -> None:
+        text = draft.whole.strip()
         try:
             entry, argument = COMMANDS.parse(text)
         except UnknownCommand as error:
             self._app.say(str(error), "error")
-            self.prompt.give_back(text)
+            self.prompt.give_back(draft)
             return
         if self._app.run_entry(entry, argument):
             self.prompt.remember(text)
         else:
-            self.prompt.give_back(text)
+            self.prompt.give_back(draft)
 
     # What comes back
 
-    def return_to_prompt(self, texts: Sequence[str]) -> None:
+    def return_to_prompt(self, drafts: Sequence[Draft]) -> None:
         """Gives back what was waiting to be sent."""
-        if texts:
-            text = "\n".join(texts)
-            self.prompt.give_back(f"/{text}" if text.startswith("/") else text)  # no command: see `submit`
+        for draft in reversed(drafts):
+            self.prompt.give_back(draft)
+        if drafts:
             self._app.pane.show_queued(())
 
     def take_back(self, index: int = -1) -> None:
-        """Puts a text that waits back into the input."""
+        """Puts a message that waits back into the input."""
         self.prompt.give_back(self._session.take_back(index))
         self._app.pane.show_queued(self._session.queued)
         self.prompt.focus()
 
     def _take_waiting(self) -> bool:
-        """Brings the last text that waits back into the input, if there is one."""
+        """Brings the last message that waits back into the input, if there is one."""
         if not self._session.queued:
             return False
         self.take_back()
@@ -119,7 +123,7 @@ class Writing:
         if self.editing is None:
             self._draft_before = self.prompt.draft
         self.editing = message.id
-        self.prompt.set_text(message.content)
+        self.prompt.set_text(message.content, message.attachments)
 
     def leave_edit(self) -> bool:
         """Puts back what was in the input before; False if nothing was being edited."""
@@ -133,21 +137,20 @@ class Writing:
         """Has the draft written in the user's own editor. Raises EditorError."""
         from tinyllm_chat.tui.editor import edited
 
-        self.prompt.set_text(clean(edited(self.prompt.whole_text, self._app.suspend)))
+        draft = self.prompt.draft
+        self.prompt.set_text(clean(edited(draft.whole, self._app.suspend)), draft.files)
 
-    def _finish_edit(self, message_id: str, text: str, files: Sequence[Attachment]) -> None:
-        session = self._session
+    def _finish_edit(self, message_id: str, draft: Draft, files: Sequence[Attachment]) -> None:
+        session, text = self._session, draft.whole
+        if text.startswith("/"):
+            draft = replace(draft, text=f"/{draft.text}")  # should it come back, it is no command
         if message_id not in session.conversation:
-            session.send(text, files)
+            session.send(text, files, draft)
         elif session.conversation[message_id].role == "assistant":
             session.edit_answer(message_id, text)
         else:
-            session.resend(message_id, text, files)
+            session.resend(message_id, text, files, draft)
         self.leave_edit()
-
-    def _attached_to(self, message_id: str | None) -> tuple[Attachment, ...]:
-        conversation = self._session.conversation
-        return conversation[message_id].attachments if message_id is not None and message_id in conversation else ()
 
     # Keeping
 
@@ -180,7 +183,7 @@ class Writing:
         """Completes what is typed to the first that is suggested, and asked again to the next."""
         completed = self.suggestions.completed(self.prompt.text)
         if completed is not None:
-            self.prompt.set_draft(Draft(completed, self.prompt.draft.folded))
+            self.prompt.set_draft(replace(self.prompt.draft, text=completed))
 
     def _suggest(self) -> list[Suggestion]:
         """What the text before the cursor may become."""
@@ -200,20 +203,21 @@ class Writing:
             return
         if draft.text != self._looked_at and not self.suggestions.tabbed:
             self._looked_at = draft.text
-            self.suggestions.show(self._attached_now(draft.text))
+            self.suggestions.show(self._attached_now(draft))
         tokens, model = self._session.count_tokens(draft.whole), self._session.model
         if tokens is None and model is not None:
             bar.count_on()
             return
         bar.count.show(tokens, too_many=model is not None and (tokens or 0) > model.context_length)
 
-    def _attached_now(self, typed: str) -> list[Suggestion]:
+    def _attached_now(self, draft: Draft) -> list[Suggestion]:
         """The files that go with what is typed, each with its size; or why it cannot go."""
         lines = []
-        known = self._attached_to(self.editing)
-        for name in mentioned(typed[:SHOWN_WHOLE], self._folder, [each.name for each in known]):
+        known = [file.name for file in draft.files]
+        names = mentioned(draft.text[:SHOWN_WHOLE], self._folder, known)
+        for name in dict.fromkeys([*names, *known]):
             try:
-                (file,) = attachments(f'@"{name}"', self._folder, known)
+                (file,) = attachments(f'@"{name}"', self._folder, draft.files)
             except ChatError as error:
                 lines.append(Suggestion("", f"+ {name}", str(error).removeprefix(f"{name}: ")))
                 continue

@@ -29,6 +29,7 @@ class Titles:
     chat: str = ""
     turns: int = 0
     keeping: str = ""  # saved, read-only, not saved
+    pinned: bool = False
 
 
 class TitleBar(Widget):
@@ -47,8 +48,8 @@ class TitleBar(Widget):
         titles, width = self._titles, self.content_size.width
         name = clean_line(titles.model) or "tinyllm-chat"
         left = Content.assemble((name, f"bold {ACCENT}"), "  ", (clean_line(titles.file_type), MUTED))
-        facts = [count(titles.turns, "turn")] if titles.turns else []
-        right = Content.styled(" · ".join([*facts, titles.keeping]).strip(" ·"), MUTED)
+        facts = ["pinned" if titles.pinned else "", count(titles.turns, "turn") if titles.turns else "", titles.keeping]
+        right = Content.styled(" · ".join(fact for fact in facts if fact), MUTED)
         room = width - left.cell_length - right.cell_length - 5
         if titles.turns and room >= SHORTEST_TITLE:  # the name of the chat is the first to give way
             title = Content.styled(clean_line(titles.chat), MUTED).truncate(room, ellipsis=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from tinyllm_chat.chat.cuts import Cut
-from tinyllm_chat.tui.text import clean, count
+from tinyllm_chat.tui.text import clean
 from tinyllm_chat.tui.widgets.lines import Piece
 from tinyllm_chat.tui.widgets.rows import FAINT, MUTED
 
@@ -14,9 +14,8 @@ def cut_marks(cut: Cut) -> dict[str, Piece]:
     """A line above the first message that the model does not see, and one above the first that it sees again, with
     what it reads instead.
     """
-    amount = f"{count(cut.messages, 'message')}, {cut.tokens:,} tokens"
-    begin = _line("from here on not seen by the model")
-    end = _line(f"not seen by the model: {amount} · /undrop")
+    marks = cut.marks
+    begin, end = _line(marks[cut.begin]), _line(f"{marks[cut.end]} · /undrop")
     if not cut.summary:
         return {cut.begin: begin, cut.end: end}
     title = Content.assemble(("Summary", f"bold {MUTED}"), ("  in its place · /summary edits it", FAINT))

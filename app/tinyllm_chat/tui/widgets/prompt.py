@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from textual import events
 from textual.app import ComposeResult
@@ -13,6 +14,8 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
 
+from tinyllm_chat.chat.attaching import named
+from tinyllm_chat.chat.conversation import Attachment
 from tinyllm_chat.chat.drafts import Draft
 from tinyllm_chat.chat.prompt_history import PromptHistory
 from tinyllm_chat.tui.text import clean, count, size
@@ -58,6 +61,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self._count_tokens = count_tokens
         self.take_waiting: Callable[[], bool] = lambda: False  # Up in an empty input: brings back what waits, if it can
         self._folded: dict[str, str] = {}  # each label with the text it stands for
+        self._files: tuple[Attachment, ...] = ()  # that the text names and that have been read already
         self._recalled: int | None = None  # which of the texts sent is shown; None: the draft
         self._draft = Draft()
 
@@ -103,7 +107,8 @@ class Prompt(TextArea, inherit_bindings=False):
     @property
     def draft(self) -> Draft:
         text = self.text
-        return Draft(text, {label: whole for label, whole in self._folded.items() if label in text})
+        draft = Draft(text, {label: whole for label, whole in self._folded.items() if label in text})
+        return replace(draft, files=named(draft.whole, self._files)) if self._files else draft
 
     def set_draft(self, draft: Draft) -> None:
         self._recalled = None
@@ -114,13 +119,13 @@ class Prompt(TextArea, inherit_bindings=False):
         self._history.add(text)
         self._recalled = None
 
-    def set_text(self, text: str) -> None:
-        """Shows a text; of one that is too long, its label."""
+    def set_text(self, text: str, files: tuple[Attachment, ...] = ()) -> None:
+        """Shows a text; of one that is too long, its label. `files`: those that it names."""
         if len(text) > SHOWN_WHOLE:
             self._folded.clear()
-            self._show(Draft(label := self._label(text), {label: text}))
+            self._show(Draft(label := self._label(text), {label: text}, files))
         else:
-            self._show(Draft(text))
+            self._show(Draft(text, files=files))
 
     def take(self) -> str:
         """Empties the input and returns what stood in it, with everything unfolded."""
@@ -129,16 +134,12 @@ class Prompt(TextArea, inherit_bindings=False):
         self._show(Draft())
         return text
 
-    def give_back(self, text: str) -> None:
-        """Puts a text in front of what was typed since."""
-        since = self.draft
-        self.set_text(text)
-        if since.text:
-            self._folded |= since.folded
-            self.insert(f"\n{since.text}")
+    def give_back(self, draft: Draft) -> None:
+        """Puts a draft in front of what was typed since."""
+        self.set_draft(draft.before(self.draft))
 
     def _show(self, draft: Draft) -> None:
-        self._folded = dict(draft.folded)
+        self._folded, self._files = dict(draft.folded), draft.files
         self.text = draft.text
         self.move_cursor(self.document.end)
 
