@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -48,3 +49,41 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
         "`[5](code.md)` ![6](gone.png) [7](#a-title-2) [8](page.md#nowhere)\n\n    [9](code.md)\n"
     )
     assert broken_links(page) == ["gone.png", "#a-title-2", "page.md#nowhere"]
+
+
+@pytest.fixture(scope="module")
+def guide_tables():
+    spec = importlib.util.spec_from_file_location("guide_tables", PROJECT / "scripts" / "guide_tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_guide_has_every_setting_key_and_command(guide_tables) -> None:
+    text = guide_tables.GUIDE.read_text(encoding="utf-8")
+    assert {name for name, _ in guide_tables.tables()} == set(re.findall(r"<!-- table: (.*) -->", text))
+    assert text == guide_tables.filled(text), "run python scripts/guide_tables.py"
+
+
+def test_a_table_of_the_guide_that_is_old_is_replaced(guide_tables) -> None:
+    old = "<!-- table: interface -->\n| an | old | table |\n\nText.\n"
+    new = guide_tables.filled(old)
+    assert "| `theme` |" in new
+    assert "old" not in new
+    assert new.endswith("\n\nText.\n")
+
+
+def test_messages_that_the_guide_explains_are_those_of_the_program() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for root in ("app", "engine") for path in _modules(root))
+    rows = (PROJECT / "docs" / "guide.md").read_text(encoding="utf-8").partition("## When something is wrong")[2]
+    cells = re.findall(r"^\| (.*?) \|", rows, re.MULTILINE)
+    messages = [code for cell in cells for code in re.findall(r"`([^`]+)`", cell)]
+    parts = [part.strip(" ,;:") for message in messages for part in message.split("...")]
+    assert len(messages) > 20
+    assert [part for part in parts if part not in sources] == []  # ... stands for what varies
+
+
+def _modules(root: str) -> list[Path]:
+    return sorted((PROJECT / root).rglob("*.py"))
