@@ -8,6 +8,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tinyllm_chat.tui.compositor import PartialCompositor
+
 
 def _background(widget: Widget, crop: Region) -> list[Strip]:
     """The background alone, for widgets without border and padding."""
@@ -33,6 +35,10 @@ class Row(Horizontal):
 
 class PlainScreen(Screen[None]):
     """The screen that the chat stands on."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._compositor = PartialCompositor()
 
     def render_lines(self, crop: Region) -> list[Strip]:
         return _background(self, crop)

@@ -13,6 +13,7 @@ from itertools import zip_longest
 from textual import events
 from textual.content import Content
 from textual.geometry import Region, Size
+from textual.reactive import Reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
@@ -44,6 +45,8 @@ class Piece:
 
 class Lines(ScrollView, can_focus=False):
     """Shows pieces one below the other. Follows the end until the user scrolls up."""
+
+    virtual_size = Reactive(Size(0, 0))  # without a layout: this widget's own size does not depend on its text
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -114,9 +117,15 @@ class Lines(ScrollView, can_focus=False):
         return self._ends[self._pieces.index(piece) + 1]
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        # The scrollbar is for finding one's way; at the end it would only move, and cost a frame for every line.
-        self.set_class(not self.following, "-away")
+        # The scrollbar is for finding one's way; at the end it would only move, and cost a layout for every line.
+        away = not self.following
+        if away and not self.has_class("-away"):
+            self._scroll_update(self.virtual_size)
+        self.set_class(away, "-away")
+        if away:
+            super().watch_scroll_y(old_value, new_value)
+        elif round(old_value) != round(new_value):
+            self.refresh(self._area.region)
 
     # Layout
 
@@ -143,6 +152,8 @@ class Lines(ScrollView, can_focus=False):
         following = self.following
         if self.virtual_size.height != end:
             self.virtual_size = Size(0, end)
+            if not following or self.show_vertical_scrollbar != (end > self.container_size.height):
+                self._scroll_update(self.virtual_size)
         if following:
             # At once and not after the layout, which would take a second frame.
             self.scroll_y = self.max_scroll_y
