@@ -41,11 +41,7 @@ class PartialCompositor(Compositor):
             wanted.setdefault(y, set()).update(places)
         for widget, (region, clip) in self.visible_widgets.items():  # the front first, and what is seen is not covered
             area = region.intersection(clip)
-            seen = [
-                y
-                for y in area.line_range
-                if (places := wanted.get(y)) and any(area.x <= place < area.right for place in places)
-            ]
+            seen = [y for y in area.line_range if any(area.x <= place < area.right for place in wanted.get(y, ()))]
             for run in _runs(seen):
                 own = Region(area.x - region.x, run.start - region.y, area.width, len(run))
                 for y, strip in zip(run, widget.render_lines(own), strict=False):

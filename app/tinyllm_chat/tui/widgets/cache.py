@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from textual import events
 from textual.content import Content
@@ -61,17 +62,15 @@ class CachePanel(Panel):
         self._pointed: str | None = None
 
     def show(self, figures: CacheFigures) -> None:
-        if figures == self._figures:
-            return
-        before = self._height
-        self._figures = figures
-        self.refresh(layout=self._height != before)
+        if figures != self._figures:
+            self._figures = figures
+            self.renew()
 
     def limit_rows(self, count: int) -> None:
         """How many lines there are beyond those that always are."""
         if count != self._rows_to_fill:
             self._rows_to_fill = count
-            self.refresh(layout=True)
+            self.renew()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         self._point_at(event.style.meta.get("message"))
@@ -87,17 +86,13 @@ class CachePanel(Panel):
         pointed = message_id if isinstance(message_id, str) else None
         if pointed != self._pointed:
             self._pointed = pointed
-            self.refresh()
+            self.renew()
 
     # Lines
 
     @property
     def _map_rows(self) -> int:
         return 1 if self._rows_to_fill < 3 else 2 if self._rows_to_fill < 7 else MAP_ROWS
-
-    @property
-    def _height(self) -> int:
-        return 0 if self._figures.state is None else len(self._segments()) + bool(self._figures.cut)
 
     def rows(self, width: int) -> list[Content]:
         state = self._figures.state
@@ -177,26 +172,33 @@ class CachePanel(Panel):
         return [line.truncate(width, ellipsis=True)]
 
 
+_Stretch = tuple[int, str, str, str | None]  # cells, the mark in them, its style, and whose they are
+
+
 def cache_map(state: CacheState, width: int, rows: int, pointed: str | None = None) -> list[Content]:
     """The whole context on so many lines: a stretch for each message, dots for what is free."""
+    return list(_drawn_map(tuple(_stretches(state, width * rows, pointed)), width, rows))
+
+
+@lru_cache(maxsize=4)  # most tokens are too few to change the picture
+def _drawn_map(stretches: tuple[_Stretch, ...], width: int, rows: int) -> tuple[Content, ...]:
     parts: list[list[Content]] = [[] for _ in range(rows)]
     place = 0
-    for length, segment, style in _stretches(state, width * rows, pointed):
-        mark = _FREE if segment is None else _REUSED if segment.reused else _FRESH
+    for length, mark, style, message_id in stretches:
         end = place + length
         while place < end:
             line, column = divmod(place, width)
             run = min(end - place, width - column)
             piece = Content.styled(mark * run, style)
-            if segment is not None and segment.message_id is not None:
-                piece = piece.stylize(Style.from_meta({"message": segment.message_id}))
+            if message_id is not None:
+                piece = piece.stylize(Style.from_meta({"message": message_id}))
             parts[line].append(piece)
             place += run
-    return [Content.assemble(*line) for line in parts]
+    return tuple(Content.assemble(*line) for line in parts)
 
 
-def _stretches(state: CacheState, cells: int, pointed: str | None) -> Iterator[tuple[int, CacheSegment | None, str]]:
-    """Cells, whose they are (None: free), and how they look. What is smaller than a cell may have none."""
+def _stretches(state: CacheState, cells: int, pointed: str | None) -> Iterator[_Stretch]:
+    """What stands in so many cells. A message that is smaller than a cell may have none."""
     drawn, tokens, messages = 0, 0, 0
     before: str | None = None
     for segment in state.segments:
@@ -208,10 +210,10 @@ def _stretches(state: CacheState, cells: int, pointed: str | None) -> Iterator[t
             style = _COLOURS.get(segment.role, (FAINT, FAINT))[messages % 2]
             if pointed is not None and segment.message_id == pointed:
                 style = f"{_COLOURS.get(segment.role, (FAINT,))[0]} bold reverse"
-            yield end - drawn, segment, style
+            yield end - drawn, _REUSED if segment.reused else _FRESH, style, segment.message_id
             drawn = end
     if not drawn and state.used and cells:
-        yield 1, CacheSegment(None, "", state.used), ACCENT
+        yield 1, _FRESH, ACCENT, None
         drawn = 1
     if cells > drawn:
-        yield cells - drawn, None, FAINT
+        yield cells - drawn, _FREE, FAINT, None

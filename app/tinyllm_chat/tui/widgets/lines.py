@@ -18,11 +18,11 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
+from tinyllm_chat.tui.widgets.drawn import DrawnLines
 from tinyllm_chat.tui.widgets.rows import ACCENT
 
 MARGIN = 2  # empty columns on either side of the text
 MEASURE = 104  # the longest line, in cells: longer ones are hard to read
-KEPT = 2000  # drawn lines to keep
 CENTERED_FROM = 150  # columns from which the text keeps to the middle
 
 
@@ -43,7 +43,7 @@ class Piece:
         return self._lines
 
 
-class Lines(ScrollView, can_focus=False):
+class Lines(DrawnLines, ScrollView, can_focus=False):
     """Shows pieces one below the other. Follows the end until the user scrolls up."""
 
     virtual_size = Reactive(Size(0, 0))  # without a layout: this widget's own size does not depend on its text
@@ -55,7 +55,6 @@ class Lines(ScrollView, can_focus=False):
         self._area = Size(0, 0)  # as of the last resize; to ask Textual costs an arrangement of the screen
         self._text_width = 0
         self._text_left = 0
-        self._drawn: dict[int, Strip] = {}  # by line number
         self._marked: tuple[Piece, Piece] | None = None
         self._marked_lines = range(0)
 
@@ -146,8 +145,6 @@ class Lines(ScrollView, can_focus=False):
         for piece in self._pieces[first:]:
             end += piece.gap + len(piece.lines(width))
             self._ends.append(end)
-        for line in [line for line in self._drawn if line >= top]:
-            del self._drawn[line]
         self._find_marked()
         following = self.following
         if self.virtual_size.height != end:
@@ -168,64 +165,28 @@ class Lines(ScrollView, can_focus=False):
             lines = range(self.line_of(first), self.end_of(last))
         if lines != self._marked_lines:
             for line in {*lines} ^ {*self._marked_lines}:
-                self._drawn.pop(line, None)
+                self.forget(line)
             self._marked_lines = lines
             self.refresh()
 
     # Drawing
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        # Finished strips are kept by line number, across scrolling: Textual's own cache is by row of the widget.
-        first, selection = self.scroll_offset.y, self.text_selection
-        draw = self._pen()
-        strips = []
-        for y in range(first + crop.y, first + crop.bottom):
-            span = selection.get_span(y) if selection is not None else None
-            strip = self._drawn.get(y) if span is None else None
-            if strip is None:
-                strip = draw(self._with_selection(self._line(y), span), y in self._marked_lines)
-                if span is None:
-                    if len(self._drawn) >= KEPT:
-                        self._drawn.clear()
-                    self._drawn[y] = strip
-            strips.append(strip)
-        if crop.column_span != (0, self._area.width):
-            strips = [strip.crop(*crop.column_span) for strip in strips]
-        return strips
+    @property
+    def first(self) -> int:
+        return self.scroll_offset.y
 
-    def render_line(self, y: int) -> Strip:
-        """One row with the place of each of its characters in the text, which is asked for when text is selected."""
-        y += self.scroll_offset.y
-        line = self._line(y)
-        text = Strip(line.render_segments(self.visual_style), line.cell_length).apply_offsets(0, y)
-        return Strip.join([Strip.blank(self._text_left), text]).adjust_cell_length(self._area.width)
+    @property
+    def drawn_width(self) -> int:
+        return self._area.width
 
-    def _pen(self) -> Callable[[Content, bool], Strip]:
-        """Draws lines in the colours of now, with or without a mark in the margin."""
-        base, width = self.visual_style, self._area.width
-        left = Strip.blank(self._text_left, base.rich_style)
+    def margin(self, y: int) -> Strip:
+        base = self.visual_style
+        if y not in self._marked_lines:
+            return Strip.blank(self._text_left, base.rich_style)
         bar = Content.assemble(" " * (self._text_left - MARGIN), ("▎ ", ACCENT))
-        mark = Strip(bar.render_segments(base), bar.cell_length)
-        filters, background = self.get_line_filters(), self.background_colors[1]
+        return Strip(bar.render_segments(base), bar.cell_length)
 
-        def draw(line: Content, marked: bool) -> Strip:
-            text = Strip(line.render_segments(base), line.cell_length)
-            strip = Strip.join([mark if marked else left, text]).adjust_cell_length(width, base.rich_style)
-            for line_filter in filters:
-                strip = strip.apply_filter(line_filter, background)
-            return strip
-
-        return draw
-
-    def _with_selection(self, line: Content, span: tuple[int, int] | None) -> Content:
-        """The line with what is selected of it."""
-        if span is None:
-            return line
-        start, end = span
-        style = self.screen.get_visual_style("screen--selection")
-        return line.stylize(style, start, len(line) if end < 0 else end)
-
-    def _line(self, y: int) -> Content:
+    def line(self, y: int) -> Content:
         index = bisect_right(self._ends, y) - 1
         if index >= len(self._ends) - 1:
             return Content()  # below the text, or before the first layout
@@ -233,17 +194,10 @@ class Lines(ScrollView, can_focus=False):
         number = y - self._ends[index] - piece.gap
         return piece.lines(self._text_width)[number] if number >= 0 else Content()
 
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._drawn.clear()
-
     # Selection
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         return selection.extract(self.text), "\n"
-
-    def selection_updated(self, selection: Selection | None) -> None:
-        self.refresh()
 
     def _all_lines(self) -> Iterator[Content]:
         for piece in self._pieces:

@@ -44,7 +44,7 @@ class SpeedPanel(Panel):
     def begin(self) -> None:
         """Another answer begins, and so does the curve."""
         self._samples.clear()
-        self.refresh()
+        self.renew()
 
     def show(self, speed: Speed, sample: float | None = None) -> None:
         """`sample`: one more point of the curve."""
@@ -53,7 +53,7 @@ class SpeedPanel(Panel):
         elif speed == self._speed:
             return
         self._speed = speed
-        self.refresh()
+        self.renew()
 
     def rows(self, width: int) -> list[Content]:
         speed = self._speed

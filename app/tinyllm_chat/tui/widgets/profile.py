@@ -26,7 +26,7 @@ class ProfilePanel(Panel):
     def show(self, profile: OpProfile | None) -> None:
         if profile is not self._profile:
             self._profile = profile
-            self.refresh(layout=True)
+            self.renew()
 
     def rows(self, width: int) -> list[Content]:
         if self._profile is None:

@@ -79,15 +79,14 @@ class SamplingPanel(Panel, can_focus=True):
         """`flashing`: names of values that changed a moment ago."""
         if (values, flashing, preset) == (self._values, self._flashing, self._preset):
             return
-        before = len(self._names())
         self._values, self._flashing, self._preset = dict(values), flashing, preset
-        self.refresh(layout=len(self._names()) != before)
+        self.renew()
 
     def limit_rows(self, count: int) -> None:
         short = count < len(self._values) - len(RARE_SAMPLING)
         if short != self._short:
             self._short = short
-            self.refresh(layout=True)
+            self.renew()
 
     def heading(self) -> Content:
         preset = Content.styled(f"   preset: {self._preset}" if self._preset else "", MUTED)
@@ -98,7 +97,7 @@ class SamplingPanel(Panel, can_focus=True):
     def on_focus(self) -> None:
         if self._selected not in self._turnable():
             self._select("temperature")
-        self.refresh()
+        self.renew()
 
     def on_blur(self) -> None:
         self._select(None)
@@ -151,7 +150,7 @@ class SamplingPanel(Panel, can_focus=True):
     def _select(self, name: str | None) -> None:
         if name != self._selected:
             self._selected = name
-            self.refresh()
+            self.renew()
 
     def _turnable(self) -> list[str]:
         return [name for name in self._names() if SCHEMA[name].step is not None]
