@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tinyllm_engine.cached_types import PAGE, cached_type
-from tinyllm_engine.errors import ContextFullError
+from tinyllm_engine.errors import ContextFullError, OutOfMemoryError
 from tinyllm_engine.memory import Area
 from tinyllm_engine.recurrent_state import StatePool
+
+SPARE_BYTES = 32 << 20  # of the machine's memory that a cache leaves to everything else
+UNASKED_BYTES = 64 << 20  # that are taken before the system is asked again
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,9 @@ class KVCache:
         self._references = np.zeros(self.pages, np.int32)
         # Asked when no page is free; True: some sequence has given pages up.
         self.make_room: Callable[[], bool] = lambda: False
+        # Bytes of memory that are left, None: unknown. A system that has none left ends the program without a word.
+        self.free_memory: Callable[[], int | None] = lambda: None
+        self._granted = 0  # bytes that may be taken without asking
 
     @property
     def bytes_per_token(self) -> int:
@@ -75,9 +81,10 @@ class KVCache:
         return self._area.address + self._starts[len(self.layers) + layer]
 
     def take_page(self) -> int:
-        """A free page, for one owner. Raises ContextFullError when none is left."""
+        """A free page, for one owner. Raises ContextFullError when none is left, OutOfMemoryError before memory is."""
         while not self._free:
             self._need_room()
+        self._need_memory()
         page = self._free.pop()
         self._references[page] = 1
         return page
@@ -111,6 +118,18 @@ class KVCache:
     def _need_room(self) -> None:
         if not self.make_room():
             raise ContextFullError(f"KV cache: all {self.pages} pages of {PAGE} tokens are in use")
+
+    def _need_memory(self) -> None:
+        """Has other sequences give way before the machine's memory ends."""
+        needed = PAGE * self.bytes_per_token
+        while needed > self._granted and (free := self.free_memory()) is not None:
+            if free >= needed + SPARE_BYTES:
+                self._granted = max(needed, min(UNASKED_BYTES, (free - SPARE_BYTES) // 2))
+            elif not self.make_room():
+                raise OutOfMemoryError(
+                    f"KV cache: {PAGE} more tokens take {needed / 1e6:.1f} MB, {free / 1e6:.0f} MB of memory are free"
+                )
+        self._granted -= needed
 
     def drop_page(self, page: int) -> None:
         """Gives one owner's claim up; the last one frees the memory."""

@@ -320,11 +320,11 @@ class Sequence:
         return drawn
 
     def _reserve(self, count: int) -> None:
-        """Takes pages for so many tokens more; all of them or none. Raises ContextFullError."""
+        """Takes pages for so many tokens more; all of them or none. Raises ContextFullError, OutOfMemoryError."""
         try:
             self.pages.own(self.position)
             self.pages.grow(self.position + count)
-        except ContextFullError:
+        except EngineError:
             self.pages.shrink(self.position)
             raise
 

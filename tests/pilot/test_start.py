@@ -115,10 +115,12 @@ class Noisy(ScriptedBackend):
         os.write(2, b"NOISE FROM NATIVE CODE")
         super().open(path)
 
+def break_down(self):
+    raise RuntimeError("a bug")
 def leave_soon(self):
-    if "broken" in sys.argv:
-        raise RuntimeError("a bug")
     self.set_timer(1.0, self.exit)
+if "broken" in sys.argv:
+    app.TinyLLMChatApp.compose = break_down
 app.TinyLLMChatApp.on_ready = leave_soon
 session = Session(Noisy(), None, Settings())
 interval = sys.getswitchinterval()

@@ -139,6 +139,9 @@ class Answer:
                     writer.reading(event.done, event.total)
                 elif isinstance(event, engine.Finished):
                     writer.finished(event.reason, event.text, event.stats)
+        except Exception:
+            writer.broken_off()
+            raise
         finally:
             clocks.end(time.perf_counter())
 
@@ -242,6 +245,12 @@ class _Writer:
             seed=stats.seed,
         )
         self._emit(AnswerFinished(self._answer.message_id, reason, figures))
+
+    def broken_off(self) -> None:
+        """No more comes: what was written so far is kept."""
+        if self._prompt.splitter is not None:
+            self._add_parts(self._prompt.splitter.finish(), time.perf_counter())
+        self._flush(time.perf_counter())
 
     def cache_state(self) -> None:
         self._last_state = time.perf_counter()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+# What a file is called until it is whole: by the process that writes it, so that it can be told when that is gone.
+TEMPORARY = ".tinyllm-{host}-{pid}-{random}.tmp"
+HOST = hashlib.blake2b(socket.gethostname().encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
 
 
 def make_private_folder(folder: Path) -> None:
@@ -21,8 +27,27 @@ def make_private_folder(folder: Path) -> None:
         # Another instance may have made it in the meantime.
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
+            path.chmod(0o700)  # whatever the umask left of that
     if not folder.is_dir():
         raise NotADirectoryError(20, "not a folder", str(folder))
+
+
+def temporary(folder: Path) -> Path:
+    """A name in `folder` that nobody has."""
+    return folder / TEMPORARY.format(host=HOST, pid=os.getpid(), random=secrets.token_hex(4))
+
+
+def open_private(path: Path, flags: int) -> int:
+    """A descriptor of a file that is 0600 if it is new, whatever the umask. Raises OSError."""
+    flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    if flags & os.O_CREAT and not flags & os.O_EXCL:
+        with contextlib.suppress(FileExistsError):
+            return open_private(path, flags | os.O_EXCL)
+        return os.open(path, flags & ~os.O_CREAT)
+    descriptor = os.open(path, flags, 0o600)
+    if flags & os.O_CREAT and hasattr(os, "fchmod"):
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
@@ -38,17 +63,17 @@ def atomic_file(path: Path, sync: bool = True) -> Iterator[BinaryIO]:
     `sync`: it is on disk then. Without, a machine that dies may leave a file with holes, a program that dies does not.
     """
     make_private_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    unfinished = temporary(path.parent)
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+        descriptor = open_private(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             if sync:
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(unfinished, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
     if sync:
         sync_folder(path.parent)

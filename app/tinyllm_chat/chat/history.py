@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tinyllm_chat.chat.conversation import title_of
 from tinyllm_chat.chat.errors import HistoryError
-from tinyllm_chat.chat.files import make_private_folder
+from tinyllm_chat.chat.files import make_private_folder, open_private
 from tinyllm_chat.chat.finding import Query, Snippet, folded, indexed, shown
 from tinyllm_chat.chat.transcript import CHAT_ID
 from tinyllm_chat.chat.transcript_reader import read_conversation
@@ -250,7 +250,7 @@ class HistoryIndex:
             return self._set_up(sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None))
         make_private_folder(self.file.parent)
         # SQLite gives the files that it puts beside this one the same permissions.
-        os.close(os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600))
+        os.close(open_private(self.file, os.O_RDWR | os.O_CREAT))
         connection = sqlite3.connect(self.file, BUSY_SECONDS, check_same_thread=False, isolation_level=None)
         try:
             return self._set_up(connection)

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tinyllm_chat.chat.files import make_private_folder, sync_folder
+from tinyllm_chat.chat.files import make_private_folder, open_private, sync_folder
 
 SYNC_INTERVAL = 0.5  # seconds that a written line may wait for the disk
+SYNC_PATIENCE = 1.0  # seconds that anybody waits for a disk that does not answer
+CLOSE_PATIENCE = 10.0
 
 
 class JournalError(Exception):
@@ -22,23 +24,26 @@ class Journal:
     """Appends records to a file. `append` never waits for the disk, `sync` does.
 
     What could not be written (disk full) is kept and tried again with the next record. An error is raised once, by
-    the first call after it happened.
+    the first call after it happened, and once more by `close` if there is still something that is not in the file.
     """
 
-    def __init__(self, path: Path, *, sync_interval: float = SYNC_INTERVAL) -> None:
-        """Opens or creates (0600) the file; a torn last line is cut off. Raises OSError."""
+    def __init__(self, path: Path, *, new: bool = False, sync_interval: float = SYNC_INTERVAL) -> None:
+        """Opens or creates (0600) the file; a torn last line is cut off. `new`: it must not exist. Raises OSError."""
         make_private_folder(path.parent)
         self.path = path
         self._interval = sync_interval
-        self._descriptor = _open_for_append(path)
+        self._descriptor = _open_for_append(path, new)
         sync_folder(path.parent)
         self._wake = threading.Condition()
         self._pending = bytearray()
         self._unsynced = False
         self._sync_wanted = False
         self._closing = False
+        self._closed = False
         self._error: str | None = None
         self._failing = False
+        self._reason = ""  # of the last failure
+        self._slow = False  # that was said
         self._thread = threading.Thread(target=self._run, name=f"journal {path.name}", daemon=True)
         self._thread.start()
 
@@ -52,11 +57,14 @@ class Journal:
         self._raise_error()
 
     def sync(self) -> None:
-        """Returns when everything appended is on disk. Raises JournalError."""
+        """Returns when everything appended is on disk, or when that takes too long. Raises JournalError."""
         with self._wake:
             self._sync_wanted = True
             self._wake.notify_all()
-            self._wake.wait_for(lambda: not self._sync_wanted or not self._thread.is_alive())
+            done = self._wake.wait_for(lambda: not self._sync_wanted or self._closed, SYNC_PATIENCE)
+            if not done and not self._slow and self._error is None:
+                self._slow = True
+                self._error = f"{self.path}: the disk is slow: what is new in the chat is not safe on it yet"
         self._raise_error()
 
     def close(self) -> None:
@@ -64,7 +72,12 @@ class Journal:
         with self._wake:
             self._closing = True
             self._wake.notify_all()
-        self._thread.join()
+        self._thread.join(CLOSE_PATIENCE)
+        with self._wake:
+            if self._pending and self._error is None:
+                self._error = f"{self.path}: the end of the chat could not be saved: {self._reason}"
+            elif self._thread.is_alive():
+                self._error = f"{self.path}: the disk does not answer: the end of the chat may be missing"
         self._raise_error()
 
     def _raise_error(self) -> None:
@@ -74,6 +87,17 @@ class Journal:
             raise JournalError(error)
 
     def _run(self) -> None:
+        try:
+            self._write_on()
+        except Exception as error:  # no memory, most likely
+            self._report(error)
+        finally:
+            with self._wake:
+                self._closed = True
+                self._wake.notify_all()
+            os.close(self._descriptor)
+
+    def _write_on(self) -> None:
         last_sync = time.monotonic()
         while True:
             with self._wake:
@@ -97,7 +121,6 @@ class Journal:
                     break
                 if rest:
                     self._wake.wait(self._interval)
-        os.close(self._descriptor)
 
     def _write(self, data: bytes) -> bytes:
         """Writes what it can and returns the rest."""
@@ -118,16 +141,16 @@ class Journal:
             self._unsynced = False
             self._report(error)
 
-    def _report(self, error: OSError) -> None:
+    def _report(self, error: Exception) -> None:
+        self._reason = str(getattr(error, "strerror", None) or error or type(error).__name__)
         if not self._failing:
             with self._wake:
-                self._error = f"{self.path}: the chat could not be saved: {error.strerror or error}"
+                self._error = f"{self.path}: the chat could not be saved: {self._reason}"
         self._failing = True
 
 
-def _open_for_append(path: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
-    descriptor = os.open(path, flags, 0o600)
+def _open_for_append(path: Path, new: bool) -> int:
+    descriptor = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | (os.O_EXCL if new else 0))
     try:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)

@@ -165,14 +165,18 @@ class ContextKeeping(ABC):
     def _summarize(self, plan: Condense, again: Callable[[], None] | None, draft: Draft) -> None:
         """Asks the model for the summary; `again` is what was wanted before, sending `draft` unless it is empty."""
         self._summary = Summary(plan.cut, again, draft)
-        self._backend.answer(
-            self._summary.id,
-            plan.messages,
-            sampling={**self.settings.sampling(), "temperature": SUMMARY_TEMPERATURE},
-            max_tokens=plan.max_tokens,
-            think=False,
-            free=True,
-        )
+        try:
+            self._backend.answer(
+                self._summary.id,
+                plan.messages,
+                sampling={**self.settings.sampling(), "temperature": SUMMARY_TEMPERATURE},
+                max_tokens=plan.max_tokens,
+                think=False,
+                free=True,
+            )
+        except Exception:  # nothing will ever be reported of it
+            self._summary = None
+            raise
         self._own_events.append(self._summary.progress)
 
     def _is_of_summary(self, event: Event) -> bool:

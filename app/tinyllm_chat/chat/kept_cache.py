@@ -16,7 +16,7 @@ from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.files import atomic_file
 
 ENDING = ".kv"
-STALE_SECONDS = 600.0  # after which nobody is still writing a temporary file
+KNOWN = 64  # files of which the tokens are remembered
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class KeptCaches:
             log.info("kept cache not used: %s", error)
             return
         if sequence is not None:
-            self._on_disk[path] = list(sequence.tokens)
+            self._know(path, sequence)
             log.info("%s: %d tokens in %.2f s", path, sequence.position, time.monotonic() - started)
 
     def answered(self, path: Path, sequence: Any) -> None:
@@ -82,20 +82,22 @@ class KeptCaches:
         if not _has_chat(path):  # deleted meanwhile
             _remove(path)
             return None
-        self._on_disk[path] = list(sequence.tokens)
+        self._know(path, sequence)
         log.info("%s: kept %d tokens, %s", path, sequence.position, _size(size))
         return f"cache of the chat kept: {_size(size)}; {_size(size + others)} for all chats"
 
+    def _know(self, path: Path, sequence: Any) -> None:
+        self._on_disk.pop(path, None)
+        while len(self._on_disk) >= KNOWN:
+            del self._on_disk[next(iter(self._on_disk))]
+        self._on_disk[path] = list(sequence.tokens)
+
 
 def sweep(folder: Path) -> None:
-    """Removes kept caches whose chat is gone, and what a killed program left of one."""
+    """Removes kept caches whose chat is gone."""
     for path in folder.glob(f"*{ENDING}"):
         if not _has_chat(path):
             _remove(path)
-    for path in folder.glob(f".*{ENDING}.*.tmp"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > STALE_SECONDS:
-                _remove(path)
 
 
 def kept_bytes(folder: Path) -> tuple[int, int]:

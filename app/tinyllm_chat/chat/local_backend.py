@@ -21,6 +21,7 @@ from tinyllm_chat.chat.events import AnswerFailed, Event, ModelFailed, ModelLoad
 from tinyllm_chat.chat.hindsight import Look
 from tinyllm_chat.chat.kept_cache import KeptCaches
 from tinyllm_chat.chat.memory import free_memory
+from tinyllm_chat.chat.mishaps import describe
 from tinyllm_chat.chat.opening import ModelOptions, OpenModel, open_model
 from tinyllm_chat.chat.profiling import Profiling
 from tinyllm_chat.chat.prompt import PromptBuilder
@@ -211,20 +212,26 @@ class LocalBackend:
             self._release()
             if self._engine is None:
                 self._engine = self._load()
-            self._opened = open_model(self._engine, Path(order.path), order.options, report, self._free)
+            opened = open_model(self._engine, Path(order.path), order.options, report, self._free)
+            self._opened = opened
+            self._take(opened, order)
         except _Abandoned:
             return
         except Exception as error:
-            self._events.append((order, ModelFailed(self._describe(error, order.path))))
+            self._release()
+            self._events.append((order, ModelFailed(describe(error, order.path))))
             return
-        opened = self._opened
-        tokenizer = opened.model.tokenizer
-        self._kept = KeptCaches(self._engine, opened.branches, opened.info.fingerprint, order.options.kept_cache_bytes)
-        self._prompts = PromptBuilder(tokenizer, opened.template, opened.info.fingerprint)
-        if self._wanted is order:
-            self._drafts = DraftCounter(lambda text: len(tokenizer.encode(text, add_bos=False)), self._trims())
         log.info("opened %s in %.2f s: %s", order.path, time.monotonic() - started, opened.info)
         self._events.append((order, ModelReady(opened.info, time.monotonic() - started)))
+
+    def _take(self, opened: OpenModel, order: _Open) -> None:
+        """Makes what answers from a model need beside it."""
+        assert self._engine is not None
+        tokenizer, model = opened.model.tokenizer, opened.info.fingerprint
+        self._kept = KeptCaches(self._engine, opened.branches, model, order.options.kept_cache_bytes)
+        self._prompts = PromptBuilder(tokenizer, opened.template, model)
+        if self._wanted is order:
+            self._drafts = DraftCounter(lambda text: len(tokenizer.encode(text, add_bos=False)), self._trims())
 
     def _trims(self) -> bool:
         assert self._engine is not None
@@ -241,7 +248,7 @@ class LocalBackend:
         try:
             answer.run(self._engine, self._opened, self._prompts, self._kept, self._emit, self._profiling)
         except Exception as error:
-            self._emit(AnswerFailed(answer.message_id, self._describe(error, self._opened.info.path)))
+            self._emit(AnswerFailed(answer.message_id, describe(error, self._opened.info.path)))
 
     def _keep(self, order: _Leave) -> None:
         if self._kept is None:
@@ -250,7 +257,7 @@ class LocalBackend:
         try:
             said = self._kept.keep(order.cache_file)
         except Exception as error:
-            said = self._describe(error, str(order.cache_file))
+            said = describe(error, str(order.cache_file))
         self._keeping = False
         if said is not None:
             self._emit(Notice(said, "information"))
@@ -261,26 +268,16 @@ class LocalBackend:
         try:
             look.run(self._engine, self._opened, self._prompts, self._emit)
         except Exception as error:
-            self._emit(Notice(self._describe(error, self._opened.info.path)))
+            self._emit(Notice(describe(error, self._opened.info.path)))
 
     def _emit(self, event: Event) -> None:
         self._events.append((None, event))
 
     def _release(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-        self._opened = self._prompts = self._kept = None
-
-    def _describe(self, error: Exception, path: str) -> str:
-        """One line. What nobody foresaw goes into the log with its traceback."""
-        if self._engine is not None and isinstance(error, self._engine.EngineError):
-            text = str(error)
-        elif isinstance(error, OSError) and error.strerror:
-            text = f"{error.filename or path}: {error.strerror}"
-        elif isinstance(error, MemoryError):
-            text = f"{path}: not enough memory"
-        else:
-            log.error("unexpected error with %s", path, exc_info=error)
-            text = f"unexpected error (details are in the log file): {type(error).__name__}: {error}"
-        line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
-        return line[:1000]
+        opened, self._opened = self._opened, None
+        self._prompts = self._kept = None
+        if opened is not None:
+            try:
+                opened.close()
+            except Exception as error:
+                self._emit(Notice(describe(error, opened.info.path)))

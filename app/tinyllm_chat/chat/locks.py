@@ -12,6 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tinyllm_chat.chat.files import open_private, temporary
+
+LOCK_ENDING = ".lock"
+
 
 class LockFile:
     """A held lock. It dies with its process: another one sees that the process is gone and takes over."""
@@ -34,10 +38,8 @@ class LockFile:
         for _ in range(8):
             if _create(path, content):
                 return cls(path, nonce)
-            found = _read(path)
-            if found is not None and _is_alive(found):
+            if not remove_stale(path):
                 return None
-            _remove_stale(path, found)
         return None
 
     def release(self) -> None:
@@ -106,12 +108,10 @@ def _windows_process_start(pid: int) -> str | None:
 
 def _create(path: Path, content: bytes) -> bool:
     """Makes the lock file appear with its content in it; False if there is one."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    unfinished = temporary(path.parent)
     try:
-        os.link(temporary, path)
+        _create_in_place(unfinished, content)
+        os.link(unfinished, path)
         return True
     except FileExistsError:
         return False
@@ -119,16 +119,20 @@ def _create(path: Path, content: bytes) -> bool:
         # No hard links here: the name appears before its content, and a reader in between sees an empty lock.
         return _create_in_place(path, content)
     finally:
-        temporary.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 def _create_in_place(path: Path, content: bytes) -> bool:
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         return False
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+    except OSError:  # a full disk: an empty lock would be anybody's
+        path.unlink(missing_ok=True)
+        raise
     return True
 
 
@@ -153,18 +157,22 @@ def _is_alive(owner: dict[str, Any]) -> bool:
     return now is not None and (now == started or "unknown" in (now, started))
 
 
-def _remove_stale(path: Path, stale: dict[str, Any] | None) -> None:
-    """Takes away the lock of a dead process. Of several that try, exactly one moves it."""
+def remove_stale(path: Path) -> bool:
+    """Takes away the lock of a dead process; False if a living one has it. Of several that try, one moves it."""
+    stale = _read(path)
     if stale is None:
-        return
-    moved = path.with_name(f".{path.name}.{secrets.token_hex(4)}.stale")
+        return True
+    if _is_alive(stale):
+        return False
+    moved = temporary(path.parent)
     try:
         os.rename(path, moved)
     except OSError:
-        return
+        return True
     if _read(moved) != stale:
         # Another process was faster: what was moved is its new lock, which goes back.
         with contextlib.suppress(OSError):
             os.rename(moved, path)
-            return
+            return True
     moved.unlink(missing_ok=True)
+    return True

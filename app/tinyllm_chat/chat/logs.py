@@ -8,7 +8,7 @@ import os
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from tinyllm_chat.chat.files import make_private_folder
+from tinyllm_chat.chat.files import make_private_folder, open_private
 
 FILE_BYTES = 1 << 20
 KEPT_FILES = 3
@@ -16,7 +16,7 @@ KEPT_FILES = 3
 
 class _PrivateFileHandler(RotatingFileHandler):
     def _open(self) -> io.TextIOWrapper:
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        descriptor = open_private(Path(self.baseFilename), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
 
 

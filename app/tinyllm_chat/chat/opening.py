@@ -116,6 +116,7 @@ def open_model(
         threads=options.threads or None,
         progress=report,
     )
+    runner.cache.free_memory = free
     try:
         _warm_up(engine, runner.sequence(), report)
         info = ModelInfo(

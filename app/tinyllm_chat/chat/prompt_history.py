@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from tinyllm_chat.chat.files import make_private_folder, write_atomically
+from tinyllm_chat.chat.files import make_private_folder, open_private, write_atomically
 
 KEPT = 1000  # texts
 LONGEST = 20_000  # characters of a text that is kept
@@ -51,8 +51,7 @@ class PromptHistory:
     @staticmethod
     def _append(path: Path, text: str) -> None:
         make_private_folder(path.parent)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = open_private(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
             os.write(descriptor, _line(text))  # one write: lines of two instances do not mix
         finally:

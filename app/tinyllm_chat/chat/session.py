@@ -35,11 +35,12 @@ from tinyllm_chat.chat.events import (
 from tinyllm_chat.chat.filing import Writing
 from tinyllm_chat.chat.keeping import THINK
 from tinyllm_chat.chat.looking import Looking
+from tinyllm_chat.chat.mishaps import describe
 from tinyllm_chat.chat.presets import Presets, load_presets
 from tinyllm_chat.chat.session_settings import SessionSettings
 from tinyllm_chat.chat.settings import Settings
 from tinyllm_chat.chat.steps import Step
-from tinyllm_chat.chat.transcript import TranscriptStore
+from tinyllm_chat.chat.transcript import Transcript, TranscriptStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,12 @@ class Session(Branching, Looking, SessionSettings):
     def drain(self) -> list[Event]:
         """Applies what the backend reported to conversation and transcript; returns it for display."""
         shown = self._take_own_events()
-        shown.extend(event for event in self._backend.drain() if self._apply(event))
+        for event in self._backend.drain():
+            try:
+                if self._apply(event):
+                    shown.append(event)
+            except Exception as error:  # what comes behind it counts all the same
+                self._own_events.append(Notice(describe(error), "error"))
         self._after_full()
         if self._queue and not self.busy and self.model is not None:
             self._send_below(self.conversation.head, self._queue.pop(0))
@@ -190,7 +196,7 @@ class Session(Branching, Looking, SessionSettings):
         return shown
 
     def close(self) -> None:
-        """Stops the backend and puts everything on disk."""
+        """Stops the backend and puts everything on disk. Raises TranscriptError for what could not be put there."""
         self._backend.cancel()
         self._leave_cache()
         self._backend.close()
@@ -198,7 +204,10 @@ class Session(Branching, Looking, SessionSettings):
             self._apply(event)
         if self._writing is not None:
             self._finish(AnswerFinished(self._writing.message.id, "cancelled"))
+        transcript, self._transcript = self._transcript, None
         self._leave()
+        if transcript is not None:
+            transcript.close()
 
     # Inside
 
@@ -259,18 +268,23 @@ class Session(Branching, Looking, SessionSettings):
         path = self.conversation.path()
         path = path if continue_last else path[:-1]
         self._writing = Writing(answer, self.conversation, self._transcript)
-        self._backend.answer(
-            answer.id,
-            for_model(path, self.conversation.cut_of(path)),
-            sampling=self.settings.sampling(),
-            max_tokens=max_tokens or None,
-            stop=self.settings.value("stop"),
-            continue_last=continue_last,
-            think=THINK[self.settings.value("think")],
-            shift=self.settings.value("keep") if self.settings.value("context_full") == SHIFT else None,
-            cache_file=self._cache_file(),
-            inspect=self.settings.value("inspect_tokens"),
-        )
+        try:
+            self._backend.answer(
+                answer.id,
+                for_model(path, self.conversation.cut_of(path)),
+                sampling=self.settings.sampling(),
+                max_tokens=max_tokens or None,
+                stop=self.settings.value("stop"),
+                continue_last=continue_last,
+                think=THINK[self.settings.value("think")],
+                shift=self.settings.value("keep") if self.settings.value("context_full") == SHIFT else None,
+                cache_file=self._cache_file(),
+                inspect=self.settings.value("inspect_tokens"),
+            )
+        except Exception as error:  # nothing will ever be reported of it
+            failed = AnswerFailed(answer.id, describe(error))
+            self._finish(failed)
+            self._own_events.append(failed)
         self._own_events.append(PathChanged())
 
     def _apply(self, event: Event) -> bool:
@@ -320,7 +334,7 @@ class Session(Branching, Looking, SessionSettings):
             writing.message.fail(event.message)
         self._record(lambda transcript: transcript.end(writing.message), writing.transcript)
         if writing.conversation is not self.conversation and writing.transcript is not None:
-            writing.transcript.close()
+            self._record(Transcript.close, writing.transcript)
         if writing.message.reason == "context_full" and writing.conversation is self.conversation:
             self._full = (writing.message, event.stats.generated_tokens if isinstance(event, AnswerFinished) else 0)
         return writing.conversation is self.conversation
@@ -346,8 +360,8 @@ class Session(Branching, Looking, SessionSettings):
         self._leave_cache()
         if self.busy:
             self._backend.cancel()
-        if self._writing is None and self._transcript is not None:
-            self._transcript.close()
+        if self._writing is None:
+            self._record(Transcript.close)
         self._summary = self._full = None
         self._transcript = None
         self._queue.clear()

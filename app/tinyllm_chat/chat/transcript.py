@@ -202,11 +202,14 @@ class TranscriptStore:
         """A new file that holds `conversation` so far. Raises TranscriptError."""
         chat_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         path = self._path(chat_id)
+        lock = None
         try:
             make_private_folder(self.folder)
             lock = LockFile.acquire(self._lock_path(chat_id))
-            journal = Journal(path)
+            journal = Journal(path, new=True)  # the clock may go back, and other instances have the same
         except OSError as error:
+            if lock is not None:
+                lock.release()
             raise TranscriptError(f"{path}: the chat cannot be saved: {error.strerror or error}") from error
         transcript = Transcript(chat_id, path, journal, lock)
         transcript.header(title, model, forked_from)

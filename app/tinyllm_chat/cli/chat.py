@@ -12,6 +12,7 @@ import click
 
 from tinyllm_chat.chat.drafts import DraftKeeper
 from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.leftovers import sweep
 from tinyllm_chat.chat.library import ChatLibrary
 from tinyllm_chat.chat.local_backend import LocalBackend
 from tinyllm_chat.chat.logs import start_logging
@@ -21,6 +22,7 @@ from tinyllm_chat.chat.presets import load_presets
 from tinyllm_chat.chat.prompt_history import PromptHistory
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import LoadResult, load_settings
+from tinyllm_chat.chat.signals import ending_with, exit_at_once
 from tinyllm_chat.chat.transcript import TranscriptStore
 from tinyllm_chat.cli.failure import Failure, UsageFailure
 from tinyllm_chat.cli.input import read_text
@@ -68,6 +70,7 @@ def run(
     if raw and (text is None or continue_last or resume is not None):
         raise UsageFailure("--raw needs a prompt, and no earlier chat")
     start_logging(places.log_file)
+    sweep((places.config, places.transcripts, places.state, places.drafts))
     loaded = load_settings(settings, os.environ, places)
     plain = text is None and loaded.settings.value("plain")
     if text is None and not plain:
@@ -78,25 +81,26 @@ def run(
     chat = _chat_id(store, library, continue_last, resume)
     kept = store if text is None or chat else None
     session = _session(loaded, kept, places.config_file, raw=raw, grammar=wanted)
-    try:
-        if chat is not None:
-            session.open_chat(chat)
-            if settings["system_prompt"] is not None:
-                session.set_system_prompt(settings["system_prompt"])
-        if text is None:
-            if plain:
-                from tinyllm_chat.cli.plain import run as chat_plainly
+    with ending_with(exit_at_once):
+        try:
+            if chat is not None:
+                session.open_chat(chat)
+                if settings["system_prompt"] is not None:
+                    session.set_system_prompt(settings["system_prompt"])
+            if text is None:
+                if plain:
+                    from tinyllm_chat.cli.plain import run as chat_plainly
 
-                chat_plainly(session, file_path, loaded.warnings)
+                    chat_plainly(session, file_path, loaded.warnings)
+                else:
+                    _show_screen(session, file_path, places, loaded, library)
+                if not _is_served() and (hint := resuming(session, positional or model, file_path)):
+                    click.echo(hint)
             else:
-                _show_screen(session, file_path, places, loaded, library)
-            if not _is_served() and (hint := resuming(session, positional or model, file_path)):
-                click.echo(hint)
-        else:
-            assert file_path is not None
-            _answer_once(session, file_path, text, loaded.warnings)
-    finally:
-        session.close()
+                assert file_path is not None
+                _answer_once(session, file_path, text, loaded.warnings)
+        finally:
+            session.close()
 
 
 def resuming(session: Session, typed: str | None, opened: Path | None) -> str:

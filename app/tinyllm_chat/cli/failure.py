@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import click
 
+from tinyllm_chat.chat.mishaps import describe, foreseen
 from tinyllm_chat.cli.text import one_line
 
 # Short flags that mean something else in other chat programs: what to say when their value does not fit.
@@ -54,6 +55,8 @@ def one_line_errors() -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno == errno.EPIPE:
             raise  # the reader went away: click ends the program quietly
+        if not foreseen(error):
+            _log_somewhere()
         raise Failure(describe(error)) from error
 
 
@@ -72,22 +75,10 @@ def _hint(error: click.UsageError) -> str | None:
     return next((FLAG_HINTS[name] for name in names if name in FLAG_HINTS), None)
 
 
-def describe(error: Exception) -> str:
-    """One line for the user. What nobody foresaw goes into the log with its traceback."""
-    if type(error).__module__.startswith(("tinyllm_engine.", "tinyllm_chat.")):
-        return str(error)  # our own classes: their messages are made for this
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if isinstance(error, MemoryError):
-        return "not enough memory"
-    _log(error)
-    return f"unexpected error (details are in the log file): {type(error).__name__}: {error}"
-
-
-def _log(error: Exception) -> None:
-    if not logging.getLogger().handlers:  # without one, logging prints to standard error
+def _log_somewhere() -> None:
+    """Without a handler, logging prints to standard error."""
+    if not logging.getLogger().handlers:
         from tinyllm_chat.chat.logs import start_logging
         from tinyllm_chat.chat.paths import Paths
 
         start_logging(Paths.default().log_file)
-    logging.getLogger(__name__).error("unexpected error", exc_info=error)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tinyllm_chat.chat.attaching import completed
 from tinyllm_chat.chat.context_policy import POLICIES
-from tinyllm_chat.chat.errors import ChatError, ExportError, SettingsError
+from tinyllm_chat.chat.errors import ExportError, SettingsError
 from tinyllm_chat.chat.exports import FORMATS
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, parse
 from tinyllm_chat.tui.message_actions import MessageActions
@@ -58,7 +58,7 @@ class Actions(MessageActions, ModelActions):
         try:
             self._app.prompt.take()
             self._app.writing.submit(draft)
-        except ChatError:
+        except Exception:
             self._app.prompt.set_draft(draft)
             raise
 

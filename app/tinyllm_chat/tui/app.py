@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ from textual.timer import Timer
 from tinyllm_chat.chat.conversation import MessageState
 from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.chat.finding import Query
+from tinyllm_chat.chat.signals import ending_with
 from tinyllm_chat.tui import themes
 from tinyllm_chat.tui.actions import ACTIONS, Actions
 from tinyllm_chat.tui.copying import Copying
@@ -23,6 +25,7 @@ from tinyllm_chat.tui.figures import Figures
 from tinyllm_chat.tui.guard import stderr_to_log
 from tinyllm_chat.tui.hints import hints, message_hints, message_keys
 from tinyllm_chat.tui.keymap import Keymap, keymap
+from tinyllm_chat.tui.mishaps import Mishaps
 from tinyllm_chat.tui.model_choosing import ModelChoosing
 from tinyllm_chat.tui.models import ModelSource
 from tinyllm_chat.tui.palette import ActionProvider
@@ -92,6 +95,8 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         self._chats = chats
         self._warnings = tuple(warnings)
         self._actions = Actions(self)
+        self._mishaps: Mishaps | None = None  # before the screen stands, nothing can be shown
+        self.asked_to_leave = False  # by a signal
         self._ticking: Timer | None = None
         self.header = TitleBar()
         self.pane = ChatPane(lambda message: variant_of(session.conversation, message), message_keys())
@@ -165,6 +170,13 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         except ChatError as error:
             self.report(str(error), "warning")
         self.setting_changed("theme")
+
+    def leave(self, code: int) -> None:
+        """Ends the program, from a signal's handler."""
+        self.asked_to_leave = True
+        if self._loop is None:
+            raise SystemExit(code)
+        self._loop.call_soon_threadsafe(partial(self.exit, return_code=code))
 
     def show_themes(self) -> None:
         from tinyllm_chat.tui.theme_screen import ThemeScreen
@@ -325,6 +337,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     def _open_first(self) -> None:
         """Opens the model that was named, or lets the user choose one. The screen has been painted by now."""
+        self._mishaps = Mishaps(lambda text: self.say(text, "error"))
         if self._model is not None:
             self.models.open(self._model)
         elif self.session.model is None:
@@ -354,8 +367,30 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         except (ChatError, OSError) as error:
             self.say(str(error), "error")
             return False
+        except Exception as error:
+            self.mishap(error)
+            return False
         self.wake()
         return True
+
+    def mishap(self, error: Exception) -> None:
+        """Tells of a mistake of the program's own."""
+        self._handle_exception(error)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """What Textual calls for an exception that nobody caught."""
+        if self._mishaps is None or not self._mishaps.survive(error):
+            super()._handle_exception(error)
+            return
+        if self.is_headless and self._exception is None:  # tests are told at their end
+            self._exception = error
+        for screen in self.screen_stack[1:][-1:]:
+            self.call_later(self._close_failed, screen)
+
+    def _close_failed(self, screen: Screen[Any]) -> None:
+        """What covers the chat may be half made, and deaf to its own keys."""
+        if screen in self.screen_stack[1:][-1:]:
+            self.pop_screen()
 
     def action_complete(self) -> None:
         self.writing.complete()
@@ -471,8 +506,9 @@ def run(
                 history=history,
                 drafts=drafts,
             )
-            app.run()
-        if app.return_code:
+            with ending_with(app.leave):
+                app.run()
+        if app.return_code and not app.asked_to_leave:
             where = f"; details are in {log_file}" if log_file is not None else ""
             print(f"tinyllm-chat: the screen stopped with an unexpected error{where}", file=sys.stderr)
         return app.return_code or 0

@@ -78,7 +78,10 @@ class Feed:
         """Applies what has happened since the last tick."""
         events = self._session.drain()
         for event in events:
-            self._apply(event)
+            try:
+                self._apply(event)
+            except Exception as error:  # what comes behind it counts all the same
+                self._app.mishap(error)
         last = self._pane.views[-1:]
         if any(view.paint() for view in last) or not all(isinstance(event, TextDelta | CacheState) for event in events):
             self._pane.update()

@@ -13,6 +13,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tinyllm_chat.chat.files import make_private_folder, open_private
+
+
+class _Screen(io.TextIOWrapper):
+    """Takes whatever is drawn, also when the terminal is gone: Textual waits for its writer for ever then."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            return super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            super().flush()
+
 
 @contextlib.contextmanager
 def stderr_to_log(log_file: Path | None) -> Iterator[None]:
@@ -33,7 +48,7 @@ def stderr_to_log(log_file: Path | None) -> Iterator[None]:
     python_stderr = sys.stderr
     screen.flush()
     # Textual draws on `sys.__stderr__`, on Windows on standard output, which stays as it is.
-    drawn = open(terminal, "w", encoding="utf-8", errors="replace", newline="")  # noqa: SIM115
+    drawn = _Screen(open(terminal, "wb"), encoding="utf-8", errors="replace", newline="")  # noqa: SIM115
     os.dup2(log, 2)
     os.close(log)
     sys.__stderr__ = drawn  # type: ignore[misc]
@@ -56,8 +71,8 @@ def _open_log(path: Path | None) -> int | None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     if path is not None:
         with contextlib.suppress(OSError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return os.open(path, flags, 0o600)
+            make_private_folder(path.parent)
+            return open_private(path, flags)
     with contextlib.suppress(OSError):
         return os.open(os.devnull, os.O_WRONLY)
     return None

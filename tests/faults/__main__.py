@@ -1,0 +1,31 @@
+"""The command line of the faults."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from tests.faults.killing import kill
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults", description="Exit code 0: nothing was lost that must not be."
+    )
+    parser.add_argument("what", choices=("kill", "power"), help="kill -9, or the same and all that was not synced gone")
+    parser.add_argument("--runs", type=int, default=100, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="N")
+    arguments = parser.parse_args()
+    started = time.monotonic()
+    outcome = kill(arguments.runs, power=arguments.what == "power", seed=arguments.seed)
+    print(
+        f"{outcome.runs} programs killed, {outcome.chats} transcripts read, {outcome.seen} texts compared, "
+        f"at most {outcome.most_lost:.2f} s of text lost, {len(outcome.problems)} problems, "
+        f"{time.monotonic() - started:.0f} s"
+    )
+    return 1 if outcome.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""The command line of the soak."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.soak import toys
+from tests.soak.chatting import Chatter
+from tests.soak.figures import Sample, grown, sample, table
+
+
+def soak(chatter: Chatter, turns: int, samples: int) -> list[Sample]:
+    """So many turns, with a look at the process after each of `samples` equal parts."""
+    found = []
+    for part in range(1, samples + 1):
+        while chatter.turns < turns * part // samples:
+            chatter.turn()
+        found.append(sample(chatter.turns, chatter.pages[0], *chatter.probe()))
+        print(table(found).splitlines()[-1], flush=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak",
+        description="A long scripted chat. Exit code 0: nothing failed, and nothing grew or slowed down.",
+    )
+    parser.add_argument("--turns", type=int, default=10_000, metavar="N", help="answers that are written")
+    parser.add_argument("--model", default="toy", metavar="FILE", help="a GGUF file, toy, or toy:NAME of golden/archs")
+    parser.add_argument("--tokens", type=int, default=24, metavar="N", help="the most tokens of an answer")
+    parser.add_argument("--samples", type=int, default=20, metavar="N", help="rows of the table")
+    parser.add_argument("--seed", type=int, default=1, metavar="N")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="tinyllm-soak.") as name:
+        folder = Path(name)
+        kind, _, toy = arguments.model.partition(":")
+        model = toys.write(folder, toy or "llama-dense") if kind == "toy" else Path(arguments.model)
+        started = time.monotonic()
+        chatter = Chatter(model, folder, answer_tokens=arguments.tokens, seed=arguments.seed)
+        found = soak(chatter, arguments.turns, arguments.samples)
+        most_pages = chatter.pages[1]
+        chatter.close()
+        chats = len(list((folder / "transcripts").glob("*.jsonl")))
+    print(f"\n{table(found)}\n\n{arguments.turns} turns in {chats} chats, {time.monotonic() - started:.0f} s")
+    problems = [f"{count} x {text}" for text, count in Counter(chatter.failures).most_common(10)]
+    problems += grown(found, most_pages)
+    for problem in problems:
+        print(f"NOT FLAT: {problem}")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
