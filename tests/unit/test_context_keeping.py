@@ -262,6 +262,7 @@ def test_a_copy_of_a_chat_takes_its_cuts_along(store: TranscriptStore) -> None:
     for text in ("a", "b", "c"):
         chat.say(text)
     chat.session.drop_oldest()
+    chat.session.pin(True)  # what is said of the chat as a whole is on disk at once
     other = Chat("Yes.", store=store)
     assert chat.session.transcript_path is not None
     other.session.open_chat(chat.session.transcript_path.stem)
