@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -25,11 +24,11 @@ from tinyllm_chat.tui.figures import Figures
 from tinyllm_chat.tui.guard import stderr_to_log
 from tinyllm_chat.tui.hints import hints, message_hints, message_keys
 from tinyllm_chat.tui.keymap import Keymap, keymap
-from tinyllm_chat.tui.mishaps import Mishaps
 from tinyllm_chat.tui.model_choosing import ModelChoosing
 from tinyllm_chat.tui.models import ModelSource
 from tinyllm_chat.tui.palette import ActionProvider
 from tinyllm_chat.tui.registry import Action
+from tinyllm_chat.tui.steady import SteadyApp
 from tinyllm_chat.tui.text import clean_line
 from tinyllm_chat.tui.widgets.bars import Hint, Hints, TitleBar
 from tinyllm_chat.tui.widgets.cache import CachePanel
@@ -56,7 +55,7 @@ IDLE_TICK = 1.0
 SWITCH_INTERVAL = 0.0005
 
 
-class TinyLLMChatApp(App[None], inherit_bindings=False):
+class TinyLLMChatApp(SteadyApp, inherit_bindings=False):
     """One chat window over a session.
 
     `model`: path to open once the screen stands. `models`: what to choose from, when there is no model and later.
@@ -95,8 +94,6 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
         self._chats = chats
         self._warnings = tuple(warnings)
         self._actions = Actions(self)
-        self._mishaps: Mishaps | None = None  # before the screen stands, nothing can be shown
-        self.asked_to_leave = False  # by a signal
         self._ticking: Timer | None = None
         self.header = TitleBar()
         self.pane = ChatPane(lambda message: variant_of(session.conversation, message), message_keys())
@@ -171,13 +168,6 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
             self.report(str(error), "warning")
         self.setting_changed("theme")
 
-    def leave(self, code: int) -> None:
-        """Ends the program, from a signal's handler."""
-        self.asked_to_leave = True
-        if self._loop is None:
-            raise SystemExit(code)
-        self._loop.call_soon_threadsafe(partial(self.exit, return_code=code))
-
     def show_themes(self) -> None:
         from tinyllm_chat.tui.theme_screen import ThemeScreen
 
@@ -186,6 +176,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
     # Events of the backend
 
     def _tick(self) -> None:
+        self.look_for_terminal()
         self.feed.tick()
         if self._ticking is not None:
             if self.feed.idle:
@@ -337,7 +328,7 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
 
     def _open_first(self) -> None:
         """Opens the model that was named, or lets the user choose one. The screen has been painted by now."""
-        self._mishaps = Mishaps(lambda text: self.say(text, "error"))
+        self.stand()
         if self._model is not None:
             self.models.open(self._model)
         elif self.session.model is None:
@@ -372,25 +363,6 @@ class TinyLLMChatApp(App[None], inherit_bindings=False):
             return False
         self.wake()
         return True
-
-    def mishap(self, error: Exception) -> None:
-        """Tells of a mistake of the program's own."""
-        self._handle_exception(error)
-
-    def _handle_exception(self, error: Exception) -> None:
-        """What Textual calls for an exception that nobody caught."""
-        if self._mishaps is None or not self._mishaps.survive(error):
-            super()._handle_exception(error)
-            return
-        if self.is_headless and self._exception is None:  # tests are told at their end
-            self._exception = error
-        for screen in self.screen_stack[1:][-1:]:
-            self.call_later(self._close_failed, screen)
-
-    def _close_failed(self, screen: Screen[Any]) -> None:
-        """What covers the chat may be half made, and deaf to its own keys."""
-        if screen in self.screen_stack[1:][-1:]:
-            self.pop_screen()
 
     def action_complete(self) -> None:
         self.writing.complete()
