@@ -247,6 +247,19 @@ def test_exp_at_its_ends():
     assert (exp_of(89, 1000, np.inf) >= exp_of(88.37)).all()
 
 
+def test_exponentials_of_what_is_not_positive():
+    @native
+    def one(x, out):
+        s.store(out, s.exp_of_negative(s.load_f32x8(x)))
+
+    x, out = -np.abs(floats(60, 8, scale=30.0)), np.zeros(8, F32)
+    x[0], x[1] = 0.0, [-0.0, -1e-30, -86.9, -87.0, -200.0, -3e38, -np.inf, np.nan]
+    for row in x:
+        one(at(row), at(out))
+        exact = np.where(row > -87, np.exp(row.astype(np.float64)), 0.0)
+        np.testing.assert_allclose(out, exact, rtol=3e-7, atol=0)
+
+
 def test_sums_of_exponentials():
     @native
     def single(x, highest, out):

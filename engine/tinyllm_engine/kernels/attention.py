@@ -24,6 +24,7 @@ from tinyllm_engine.simd import (
     atomic_load_i32,
     call_step,
     exp,
+    exp_of_negative,
     first_lane,
     horizontal_max,
     horizontal_sum,
@@ -84,9 +85,10 @@ def max_runs(context_length: int) -> int:
 
 
 def scratch_floats(heads: int, kv_heads: int, k_size: int, v_size: int) -> int:
-    """float32 values of scratch memory a thread needs: a page of K, one of V, scores, queries and their states."""
+    """float32 values of scratch memory a thread needs: a page of K or V, scores, queries and their states."""
     queries = max(4, TILE_ROWS * (heads // kv_heads))
-    return PAGE * (k_size + v_size) + 8 * PAGE + queries * k_size + 2 * queries * (v_size + STATE // 4) + 64
+    one_query = PAGE + k_size + 2 * (v_size + STATE // 4)
+    return PAGE * max(k_size, v_size) + 4 * PAGE + queries * one_query + 64
 
 
 @native
@@ -152,7 +154,7 @@ def softmax_page(scores, hidden, visible, state):
     top = horizontal_max(tops)
     shift, total = splat_f32x8(top), zero_f32x8()
     for key in range(0, PAGE, 8):
-        weight = exp(sub(load_f32x8(scores + 4 * key), shift))
+        weight = exp_of_negative(sub(load_f32x8(scores + 4 * key), shift))
         store(scores + 4 * key, weight)
         total = add(total, weight)
     merge_state(state, top, horizontal_sum(total))
@@ -277,17 +279,27 @@ def weigh(a, row, query, queries, head, first_key, scores, state):
 
 
 @shared
+def seen_by_four(a, row, query, queries, first_key):
+    """How many keys of a page some of four queries of a tile see; 0: none of them sees any."""
+    group = a.heads // a.kv_heads
+    earliest = load_i64(a.positions + 8 * (row + query // group))
+    latest = load_i64(a.positions + 8 * (row + min(query + 3, queries - 1) // group))
+    return 0 if window_begin(earliest, a.window) - first_key >= PAGE else max(0, min(PAGE, latest + 1 - first_key))
+
+
+@shared
 def attend_tile(a, row, rows, head, memory):
     """`rows` batch rows of one sequence, all heads that share K and V head `head`.
 
     Query number i of a tile is that of row i // group: rows in order, and in a row the heads that share K and V.
+    All of them meet a page's keys before any meets its values, so that one of the two is in the nearest cache.
     """
     group = a.heads // a.kv_heads
     queries = rows * group
-    k_page, v_page = memory, memory + 4 * PAGE * a.k_size
-    scores = v_page + 4 * PAGE * a.v_size
+    unpacked = memory
+    scores = unpacked + 4 * PAGE * max(a.k_size, a.v_size)
     padded = (queries + 3) // 4 * 4
-    states = scores + 32 * PAGE
+    states = scores + 4 * PAGE * (padded + 4)
     totals = states + STATE * padded
     sums = totals + STATE * padded
     total_sums = sums + 4 * padded * a.v_size
@@ -308,22 +320,22 @@ def attend_tile(a, row, rows, head, memory):
         keys = a.k_pages + page * a.k_page_bytes + head * (a.k_page_bytes // a.kv_heads)
         values = a.v_pages + page * a.v_page_bytes + head * (a.v_page_bytes // a.kv_heads)
         if a.k_unpack != 0:
-            call_step(a.k_unpack, (keys, PAGE * a.k_size, k_page))
-            keys = k_page
-        if a.v_unpack != 0:
-            call_step(a.v_unpack, (values, min(PAGE, last + 1 - first_key) * a.v_size, v_page))
-            values = v_page
+            call_step(a.k_unpack, (keys, PAGE * a.k_size, unpacked))
+            keys = unpacked
         for query in range(0, queries, 4):
-            earliest = load_i64(a.positions + 8 * (row + query // group))
-            latest = load_i64(a.positions + 8 * (row + min(query + 3, queries - 1) // group))
-            visible = min(PAGE, latest + 1 - first_key)
-            if visible <= 0 or window_begin(earliest, a.window) - first_key >= PAGE:
-                continue
-            call_step(a.scores, (4, ready + query * query_size, keys, a.k_size, scores, keys))
-            state, out = states + STATE * query, sums + 4 * query * a.v_size
-            for t in range(4):
-                weigh(a, row, query + t, queries, head, first_key, scores + 4 * t * PAGE, state + t * STATE)
-            call_step(a.values, (4, scores, values, visible, a.v_size, state, out, values))
+            if seen_by_four(a, row, query, queries, first_key) > 0:
+                q, out = ready + query * query_size, scores + 4 * PAGE * query
+                call_step(a.scores, (4, q, keys, a.k_size, out, keys))
+                for t in range(4):
+                    weigh(a, row, query + t, queries, head, first_key, out + 4 * t * PAGE, states + (query + t) * STATE)
+        if a.v_unpack != 0:
+            call_step(a.v_unpack, (values, min(PAGE, last + 1 - first_key) * a.v_size, unpacked))
+            values = unpacked
+        for query in range(padded - 4, -1, -4):  # from the last on: the step writes behind the weights it is given
+            visible = seen_by_four(a, row, query, queries, first_key)
+            if visible > 0:
+                weights, out = scores + 4 * PAGE * query, sums + 4 * query * a.v_size
+                call_step(a.values, (4, weights, values, visible, a.v_size, states + STATE * query, out, values))
         if index % RUN == RUN - 1 or index == last // PAGE:
             for query in range(queries):
                 at = 4 * query * a.v_size
@@ -335,25 +347,42 @@ def attend_tile(a, row, rows, head, memory):
         write_result(out, state, values, a.v_size, a.sinks, query_head, a.v_turned)
 
 
+@inlined
+def tile_count(count, group, kv_heads, threads):
+    """So many tiles that the threads end together: the last of few may otherwise keep one busy alone.
+
+    A tile costs each of its threads the unpacking of the pages, about half of what four queries cost.
+    """
+    fewest = (count + TILE_ROWS - 1) // TILE_ROWS
+    best, least = fewest, 0
+    for tiles in range(fewest, min(count, fewest + threads) + 1):
+        fours = ((count + tiles - 1) // tiles * group + 3) // 4
+        cost = (tiles * kv_heads + threads - 1) // threads * (1 + 2 * fours)
+        if tiles == fewest or cost < least:
+            best, least = tiles, cost
+    return best
+
+
 @kernel(ATTEND)
 def attend_many(thread, threads, pointer):
     """Tiles go round the threads, the late and long ones as evenly as the early ones."""
     a = record(pointer)
     count = load_i64(a.count)
+    tiles = tile_count(count, a.heads // a.kv_heads, a.kv_heads, threads)
     memory = a.scratch + thread * a.scratch_bytes
     item = 0
-    for start in range(0, count, TILE_ROWS):
-        end = min(count, start + TILE_ROWS)
+    for tile in range(tiles):
+        row, end = count * tile // tiles, count * (tile + 1) // tiles
         for head in range(a.kv_heads):
             item += 1
             if item % threads != thread:
                 continue
             if atomic_load_i32(load_i64(a.cancel)) != 0:
                 return
-            row = start
-            while row < end:  # a tile may hold rows of several sequences
+            start = row
+            while start < end:  # a tile may hold rows of several sequences
                 rows = 1
-                while row + rows < end and load_i64(a.tables + 8 * (row + rows)) == load_i64(a.tables + 8 * row):
+                while start + rows < end and load_i64(a.tables + 8 * (start + rows)) == load_i64(a.tables + 8 * start):
                     rows += 1
-                attend_tile(a, row, rows, head, memory)
-                row += rows
+                attend_tile(a, start, rows, head, memory)
+                start += rows

@@ -201,7 +201,7 @@ def exp(builder, vector):
 
 
 def _exponential_below_1(builder, x, element, word, lowest, rounder, coefficients):
-    """e**x of x <= 0 without a minimum, a conversion or a table; e**lowest for all x below.
+    """e**x of x <= 0 without a minimum, a conversion or a table; 0 for all x up to `lowest` and what is no number.
 
     x = n ln2 + r as above, but n is rounded by adding a number whose last bit is worth 1: the low bits of the sum are
     n, ready to be added to the exponent of the polynomial, which interpolates e**r at Chebyshev's nodes.
@@ -216,7 +216,6 @@ def _exponential_below_1(builder, x, element, word, lowest, rounder, coefficient
     def fused(a, b, c):
         return call(builder, f"llvm.fma.v{lanes}f{word.width}", wide, a, b, c)
 
-    x = builder.select(builder.fcmp_ordered(">", x, constant(lowest)), x, constant(lowest))
     shifted = fused(x, constant(1.4426950408889634), constant(rounder))
     n = builder.fsub(shifted, constant(rounder))
     r = fused(n, constant(-0.6931471805599453), x)
@@ -224,7 +223,8 @@ def _exponential_below_1(builder, x, element, word, lowest, rounder, coefficient
     for coefficient in reversed(coefficients[:-1]):
         p = fused(p, r, constant(coefficient))
     exponent = builder.shl(builder.bitcast(shifted, whole), ir.Constant(whole, [digits] * lanes))
-    return builder.bitcast(builder.add(builder.bitcast(p, whole), exponent), wide)
+    power = builder.bitcast(builder.add(builder.bitcast(p, whole), exponent), wide)
+    return builder.select(builder.fcmp_ordered(">", x, constant(lowest)), power, constant(0.0))
 
 
 def _folded(builder, vector):
@@ -237,16 +237,25 @@ def _folded(builder, vector):
     return vector
 
 
+def _exponential_f32(builder, x):
+    coefficients = (1.0, 1.00000001077157, 0.499988693783, 0.166665052604, 0.0419175072496, 0.0083691484909)
+    return _exponential_below_1(builder, x, F32, I32, -87.0, 1.5 * 2.0**23, coefficients)
+
+
+@operation(F32X8, F32X8)
+def exp_of_negative(builder, vector):
+    """e**x of x <= 0 to 3e-7, in half the time of `exp`; 0 up to -87."""
+    return _exponential_f32(builder, vector)
+
+
 # Several vectors at a time: one by one, each would wait for its own multiplications.
 
 
 @operation(F32X8, types.intp, types.float32)
 def sum_exp_f32x16(builder, address, highest):
     """e**(x - highest) of 16 floats, each lane the sum of two, to 2e-7; no x is above highest."""
-    coefficients = (1.0, 1.00000001077157, 0.499988693783, 0.166665052604, 0.0419175072496, 0.0083691484909)
     x = builder.load(pointer(builder, address, ir.VectorType(F32, 16)), align=1)
-    x = builder.fsub(x, spread(builder, highest, 16))
-    return _folded(builder, _exponential_below_1(builder, x, F32, I32, -87.0, 1.5 * 2.0**23, coefficients))
+    return _folded(builder, _exponential_f32(builder, builder.fsub(x, spread(builder, highest, 16))))
 
 
 @operation(F64X8, types.intp, types.float64, types.float64)
