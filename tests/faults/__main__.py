@@ -7,23 +7,39 @@ import sys
 import time
 
 from tests.faults.killing import kill
+from tests.faults.saving import kill_saves
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults", description="Exit code 0: nothing was lost that must not be."
     )
-    parser.add_argument("what", choices=("kill", "power"), help="kill -9, or the same and all that was not synced gone")
+    parser.add_argument(
+        "what",
+        choices=("kill", "power", "save"),
+        help="kill -9; the same and all that was not synced gone; kill -9 while a chat's cache is written",
+    )
     parser.add_argument("--runs", type=int, default=100, metavar="N")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     arguments = parser.parse_args()
     started = time.monotonic()
+    if arguments.what == "save":
+        return _save(arguments.runs, arguments.seed)
     outcome = kill(arguments.runs, power=arguments.what == "power", seed=arguments.seed)
     print(
         f"{outcome.runs} programs killed, {outcome.chats} transcripts read, {outcome.seen} texts compared, "
         f"at most {outcome.most_lost:.2f} s of text lost, {len(outcome.problems)} problems, "
         f"{time.monotonic() - started:.0f} s"
     )
+    return 1 if outcome.problems else 0
+
+
+def _save(runs: int, seed: int) -> int:
+    outcome = kill_saves(runs, seed)
+    for problem in outcome.problems:
+        print(problem)
+    found = ", ".join(f"{count} times {name}" for name, count in outcome.found.items())
+    print(f"{outcome.runs} programs killed while writing; then found: {found}; {len(outcome.problems)} problems")
     return 1 if outcome.problems else 0
 
 

@@ -30,6 +30,7 @@ from tinyllm_chat.chat.transcript import TranscriptStore
 
 SAMPLING = {name: SCHEMA[name].default for name in SAMPLING_NAMES}
 LIMIT = 500_000_000
+REPOSITORY = Path(__file__).parents[2]
 
 
 class Program:
@@ -242,6 +243,13 @@ def test_a_program_killed_while_it_writes_leaves_the_old_file(tmp_path: Path, ea
     assert len(list(tmp_path.glob(".*.tmp"))) == 1
     leftovers.sweep([tmp_path])
     assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_programs_killed_at_random_points_of_writing_leave_the_old_file_or_the_new_one() -> None:
+    command = [sys.executable, "-m", "tests.faults", "save", "--runs", "40"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
