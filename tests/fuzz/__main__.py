@@ -48,13 +48,15 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
     for kernel in all_kernels():
         kernel.prepare()  # before the processes part: to load them is no part of reading a file
 
-    def examine(number: int) -> str:
+    def make(number: int) -> None:
         path.write_bytes(models.case(arguments.seed, number)[1])
+
+    def examine(number: int) -> str:
         return read_model(path, context(number))
 
     started, ends, faults = time.monotonic(), collections.Counter[str](), collections.Counter[str]()
     numbers = range(arguments.first, arguments.first + arguments.files)
-    for outcome in run_isolated(examine, numbers, SECONDS, MEGABYTES):
+    for outcome in run_isolated(make, examine, numbers, SECONDS, MEGABYTES):
         ends[outcome.fault or outcome.said] += 1
         if outcome.fault:
             faults[f"{outcome.fault} {outcome.said}"] += 1

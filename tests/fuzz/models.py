@@ -20,6 +20,7 @@ from support.gguf_files import Raw, Tensor, Typed
 from support.golden import family_toys, toy_specs
 from tinyllm_engine.quants import QUANT_TYPES
 
+MOST_DATA = 1 << 21  # bytes of a tensor
 INTEGERS = [0, 1, 2, 3, 7, 8, 31, 32, 33, 63, 64, 65, 127, 128, 255, 256, 1000, 4095, 4096, 65535, 65536, 10**6, 10**9]
 INTEGERS += [2**31 - 1, 2**31, 2**32 - 1, 2**42, 2**53, 2**63 - 1, 2**63, 2**64 - 1, -1, -2, -(2**31), -(2**63)]
 FLOATS = [0.0, -0.0, 1.0, -1.0, 1e-45, 1e-10, 1e10, 3.4e38, math.inf, -math.inf, math.nan, 0.5, 1e-5, 10000.0]
@@ -232,7 +233,7 @@ def quantized_tensors(draft: Draft, rng: random.Random) -> Draft:
     kind = rng.choice(list(QUANT_TYPES.values()))
 
     def change(tensor: Tensor) -> Tensor:
-        if len(tensor.dims) < 2 or tensor.dims[0] % kind.block_elements:
+        if len(tensor.dims) < 2 or tensor.dims[0] % kind.block_elements or not 0 <= math.prod(tensor.dims) <= MOST_DATA:
             return tensor
         number = next(number for number, each in QUANT_TYPES.items() if each is kind)
         return replace(tensor, type=number, data=rng.randbytes(_size(tensor.dims, kind)))
@@ -418,7 +419,7 @@ def _fitting(tensor: Tensor) -> Tensor:
     if kind is None or min(tensor.dims, default=1) < 0:
         return tensor
     size = _size(tensor.dims, kind)
-    if size > 1 << 21:
+    if size > MOST_DATA:
         return tensor
     return replace(tensor, data=(tensor.data * (size // max(1, len(tensor.data)) + 1))[:size].ljust(size, b"\0"))
 

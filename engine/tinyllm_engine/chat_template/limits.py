@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from jinja2 import Undefined
 from jinja2.utils import Namespace
 
 MAX_SOURCE = 1 << 20  # characters of a template
@@ -92,6 +93,8 @@ class Limits:
             self.text(so_far)
         if isinstance(value, Namespace):
             raise LimitError("it prints a namespace")
+        if callable(value) and not isinstance(value, Undefined):
+            raise LimitError("it prints a function")
         if isinstance(value, Collection) and not isinstance(value, str):
             for item in self.counted(value.items() if isinstance(value, Mapping) else value):
                 so_far = self._length(item, so_far)
