@@ -48,6 +48,9 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
     for kernel in all_kernels():
         kernel.prepare()  # before the processes part: to load them is no part of reading a file
 
+    for name in models.toy_names():
+        models.toy(name)  # nor is to make what they are changed from
+
     def make(number: int) -> None:
         path.write_bytes(models.case(arguments.seed, number)[1])
 

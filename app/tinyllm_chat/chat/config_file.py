@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.errors import SettingsError
-from tinyllm_chat.chat.files import write_atomically
+from tinyllm_chat.chat.files import read_file, write_atomically
 from tinyllm_chat.chat.settings import CONFIG_LIMIT, SCHEMA, check, create_config
 
 _BOM = "\ufeff"
@@ -50,13 +50,10 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
     if not path.exists():
         create_config(path)
     try:
-        with open(path, "rb") as file:
-            data = file.read(CONFIG_LIMIT + 1)
+        data = read_file(path, CONFIG_LIMIT)
     except FileNotFoundError:
         return "", {}
     try:
-        if len(data) > CONFIG_LIMIT:
-            raise ValueError("it is larger than 1 MiB")
         text = data.decode()
         return text, tomllib.loads(text.removeprefix(_BOM))
     except (ValueError, RecursionError) as error:

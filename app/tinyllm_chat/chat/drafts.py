@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinyllm_chat.chat.files import make_private_folder, write_atomically
+from tinyllm_chat.chat.files import keep_aside, make_private_folder, read_file, write_atomically
 from tinyllm_chat.chat.locks import LockFile
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class DraftKeeper:
         self._lock: LockFile | None = None
         self._saved = Draft()
         self.found = Draft()  # what an earlier instance left here
+        self.warnings: list[str] = []  # one line each
 
     def open(self) -> Draft:
         """Takes a place, preferably one with a draft in it, which is returned."""
@@ -76,9 +78,23 @@ class DraftKeeper:
                 self._lock = LockFile.acquire(path.with_suffix(".lock"))
                 if self._lock is not None:
                     self._path = path
-                    self._saved = self.found = _read(path)
+                    self._saved = self.found = self._read(path)
                     break
         return self.found
+
+    def _read(self, path: Path) -> Draft:
+        """What the file holds; an empty draft where it holds none, and then it is kept aside."""
+        if not os.path.lexists(path):
+            return Draft()
+        try:
+            return _parsed(read_file(path, FILE_LIMIT))
+        except (OSError, ValueError, RecursionError):
+            aside = keep_aside(path)
+            if aside is None:
+                self._path = None  # nothing is written over it
+            kept = "nothing is kept of what you write" if aside is None else f"kept as {aside.name}"
+            self.warnings.append(f"{path}: the draft cannot be read; {kept}")
+            return Draft()
 
     def save(self, draft: Draft) -> None:
         """Puts the draft in its place at once; an empty one leaves nothing behind."""
@@ -100,15 +116,10 @@ class DraftKeeper:
             self._lock = self._path = None
 
 
-def _read(path: Path) -> Draft:
-    """Whatever the file holds: a draft, or an empty one."""
-    try:
-        if path.stat().st_size > FILE_LIMIT:
-            return Draft()
-        record = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return Draft()
+def _parsed(data: bytes) -> Draft:
+    """Raises ValueError, RecursionError."""
+    record = json.loads(data)
     text, folded = (record.get("text"), record.get("folded")) if isinstance(record, dict) else (None, None)
     if not isinstance(text, str) or not isinstance(folded, dict):
-        return Draft()
+        raise ValueError("it is no draft")
     return Draft(text, {label: each for label, each in folded.items() if isinstance(each, str)})

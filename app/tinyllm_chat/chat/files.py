@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -14,6 +16,7 @@ from typing import BinaryIO
 # What a file is called until it is whole: by the process that writes it, so that it can be told when that is gone.
 TEMPORARY = ".tinyllm-{host}-{pid}-{random}.tmp"
 HOST = hashlib.blake2b(socket.gethostname().encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+MOST_ASIDE = 20  # damaged files of one name that are kept
 
 
 def make_private_folder(folder: Path) -> None:
@@ -48,6 +51,46 @@ def open_private(path: Path, flags: int) -> int:
     if flags & os.O_CREAT and hasattr(os, "fchmod"):
         os.fchmod(descriptor, 0o600)
     return descriptor
+def read_file(path: Path, limit: int) -> bytes:
+    """All of a regular file of at most `limit` bytes. Raises OSError: for anything else, too, and does not wait for it.
+
+    What a name leads to may be a pipe that nobody writes to, or a device without an end.
+    """
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        largest = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit >> 10} KiB"
+        raise OSError(errno.EFBIG, f"larger than {largest}", str(path))
+    return data
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, to be read. Raises OSError for anything else."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            kind = (
+                (errno.EISDIR, "a folder, not a file") if stat.S_ISDIR(mode) else (errno.EINVAL, "not a regular file")
+            )
+            raise OSError(*kind, str(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def keep_aside(path: Path) -> Path | None:
+    """Gives a damaged file another name beside its own, so that a sound one can take its place. None: it cannot be."""
+    for number in range(1, MOST_ASIDE + 1):
+        aside = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
+        if not os.path.lexists(aside):
+            with contextlib.suppress(OSError):
+                os.rename(path, aside)
+                return aside
+            return None
+    return None
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:

@@ -262,7 +262,6 @@ class HistoryIndex:
         if self._fts5 is None:
             self._fts5 = _has_fts5(db)
         db.execute("PRAGMA trusted_schema = OFF")
-        db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = OFF")  # it can be built again
         marks = (APPLICATION_ID, 2 * VERSION + bool(self._fts5))
         tables = {_CHATS, _TEXTS if self._fts5 else _PLAIN_TEXTS}
@@ -277,6 +276,7 @@ class HistoryIndex:
                 db.execute(f"PRAGMA user_version = {marks[1]}")
             elif found != marks or there != tables:
                 raise ValueError(f"it is not of this version: {found[0]:#x} {found[1]}")
+        db.execute("PRAGMA journal_mode = WAL")  # which is written into the file: by now it is known to be ours
         return db
 
     def _remove(self) -> None:

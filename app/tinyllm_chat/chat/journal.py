@@ -155,12 +155,23 @@ def _open_for_append(path: Path, new: bool) -> int:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)
             keep = _end_of_last_line(file, end)
-        if keep != end:
+            whole = keep < end and _is_record(file, keep)
+        if whole:
+            os.write(descriptor, b"\n")  # which an editor took away
+        elif keep != end:
             os.ftruncate(descriptor, keep)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _is_record(file: Any, start: int) -> bool:
+    file.seek(start)
+    try:
+        return isinstance(json.loads(file.read()), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _end_of_last_line(file: Any, end: int) -> int:

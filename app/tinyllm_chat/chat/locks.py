@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tinyllm_chat.chat.files import open_private, temporary
+from tinyllm_chat.chat.files import open_private, read_file, temporary
 
 LOCK_ENDING = ".lock"
+FILE_LIMIT = 1 << 16  # bytes; what a lock says is far shorter
 
 
 class LockFile:
@@ -139,7 +140,7 @@ def _create_in_place(path: Path, content: bytes) -> bool:
 def _read(path: Path) -> dict[str, Any] | None:
     """What the lock file says; None if there is none, {} if it says nothing that makes sense."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_file(path, FILE_LIMIT))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tinyllm_chat.chat.files import write_atomically
+from tinyllm_chat.chat.files import keep_aside, read_file, write_atomically
 from tinyllm_chat.chat.fingerprint import model_files
 from tinyllm_chat.chat.models import LATER_PART, find_models
 from tinyllm_chat.chat.paths import Paths
@@ -200,9 +200,7 @@ def _is_folder(entry: os.DirEntry[str], *, links: bool) -> bool:
 
 def _small_text(path: Path) -> str | None:
     try:
-        with open(path, "rb") as file:
-            data = file.read(SMALL_FILE + 1)
-        return data.decode() if len(data) <= SMALL_FILE else None
+        return read_file(path, SMALL_FILE).decode()
     except (OSError, ValueError):
         return None
 
@@ -232,6 +230,8 @@ class RecentModels:
     def add(self, path: Path) -> None:
         """Raises OSError."""
         recent = [path.absolute(), *self.paths()]
+        if os.path.lexists(self._file) and not isinstance(_small_json(self._file), list):
+            keep_aside(self._file)
         texts = list(dict.fromkeys(str(each) for each in recent))[:MOST_RECENT]
         write_atomically(self._file, json.dumps(texts, indent=1).encode())
 

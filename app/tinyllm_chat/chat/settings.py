@@ -18,7 +18,7 @@ from typing import Any
 from tinyllm_chat.chat.cache_types import CACHE_TYPES
 from tinyllm_chat.chat.context_policy import POLICIES, STOP
 from tinyllm_chat.chat.errors import SettingsError
-from tinyllm_chat.chat.files import write_atomically
+from tinyllm_chat.chat.files import read_file, write_atomically
 from tinyllm_chat.chat.paths import Paths
 
 # Where a value can come from, strongest first.
@@ -303,11 +303,7 @@ def _from_environment(env: Mapping[str, str], warnings: list[str]) -> dict[str, 
 
 def _read_config(path: Path, warnings: list[str]) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            data = file.read(CONFIG_LIMIT + 1)
-        if len(data) > CONFIG_LIMIT:
-            raise ValueError("it is larger than 1 MiB")
-        return tomllib.loads(data.decode("utf-8-sig"))
+        return tomllib.loads(read_file(path, CONFIG_LIMIT).decode("utf-8-sig"))
     except FileNotFoundError:
         create_config(path)
     except OSError as error:

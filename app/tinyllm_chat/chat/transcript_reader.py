@@ -20,9 +20,11 @@ from tinyllm_chat.chat.conversation import (
 )
 from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.events import AnswerStats
+from tinyllm_chat.chat.files import read_file
 from tinyllm_chat.chat.settings import SAMPLING_NAMES
 
 VERSION = 1
+LARGEST = 1 << 30  # bytes of a transcript
 ROLES = ("system", "user", "assistant")
 
 
@@ -34,10 +36,15 @@ def read_conversation(path: Path) -> tuple[Conversation, list[str]]:
     """The conversation in a transcript, and warnings in one line each.
 
     A torn last line is dropped; a damaged record is skipped with a warning. Raises OSError, and ValueError for a file
-    that a newer version wrote.
+    that a newer version wrote, or that holds something else.
     """
-    lines = path.read_bytes().split(b"\n")
-    return read_records(map(_parse, lines[:-1]), path.name, "line")  # the last piece is empty or torn
+    *lines, last = read_file(path, LARGEST).split(b"\n")
+    if last and _parse(last) is not None:  # whole, but for the newline that an editor took away
+        lines.append(last)
+    records = [_parse(line) for line in lines]
+    if (lines or last) and not any(isinstance(record, dict) and "type" in record for record in records):
+        raise ValueError("it is no transcript: there is no record in it")
+    return read_records(records, path.name, "line")
 
 
 def read_records(records: Iterable[Any], name: str, place: str) -> tuple[Conversation, list[str]]:

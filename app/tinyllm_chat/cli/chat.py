@@ -234,15 +234,16 @@ def _show_screen(session: Session, model: Path | None, places: Paths, loaded: Lo
     path = None if model is None else str(model)
     value = session.settings.value
     models = Models(places, ModelOptions(value("context_length"), value("cache_type_k"), value("cache_type_v")))
+    history = PromptHistory(places.prompt_history)
     code = show(
         session,
         model=path,
         models=models,
         chats=library,
-        warnings=loaded.warnings,
+        warnings=[*loaded.warnings, *history.warnings],
         keys=loaded.keys,
         config_folder=places.config,
-        history=PromptHistory(places.prompt_history),
+        history=history,
         drafts=DraftKeeper(places.drafts),
         log_file=places.log_file,
     )

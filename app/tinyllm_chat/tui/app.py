@@ -135,7 +135,7 @@ class TinyLLMChatApp(SteadyApp, inherit_bindings=False):
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.prompt.focus()
         self.writing.open_draft()
-        for warning in self._warnings:
+        for warning in (*self._warnings, *self.writing.warnings):
             self.report(warning, "warning")
         self.pane.show_heat(self.session.settings.value("inspect_tokens"))
         self.feed.show_path()

@@ -21,6 +21,7 @@ from typing import Any
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
+from tinyllm_chat.chat.files import read_file
 from tinyllm_chat.tui.text import clean_line
 
 DEFAULT = "tinyllm-dark"
@@ -156,17 +157,11 @@ def _theme(path: Path) -> Theme:
 
 def _entries(path: Path) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            data = file.read(FILE_LIMIT + 1)
-        if len(data) > FILE_LIMIT:
-            raise ThemeMistake("it is larger than 64 KiB")
-        return tomllib.loads(data.decode("utf-8-sig"))
+        return tomllib.loads(read_file(path, FILE_LIMIT).decode("utf-8-sig"))
     except OSError as error:
         raise ThemeMistake(f"cannot be read: {error.strerror or error}") from error
     except RecursionError as error:
         raise ThemeMistake("nested too deeply") from error
-    except ThemeMistake:
-        raise
     except ValueError as error:
         raise ThemeMistake(clean_line(str(error))) from error
 

@@ -154,6 +154,11 @@ class Writing:
 
     # Keeping
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong with a draft that was found, one line each."""
+        return [] if self._drafts is None else self._drafts.warnings
+
     def open_draft(self) -> None:
         """Brings back what was being written when the program ended."""
         if self._drafts is not None:

@@ -1,0 +1,256 @@
+"""Files of the program damaged in every way: it starts with one line about each, and what was in them is still there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from tinyllm_chat.chat.drafts import Draft, DraftKeeper
+from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.library import ChatLibrary
+from tinyllm_chat.chat.locks import LockFile
+from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.places import RecentModels
+from tinyllm_chat.chat.prompt_history import PromptHistory
+from tinyllm_chat.chat.settings import load_settings
+from tinyllm_chat.chat.transcript import TranscriptStore
+from tinyllm_chat.tui.themes import user_themes
+
+CHAT = "20260101-120000-abcdef"
+RECORDS = [
+    {"type": "header", "version": 1, "id": CHAT, "title": "Old", "created": 1.0},
+    {"type": "message", "id": "a", "parent": None, "role": "user", "content": "What was", "created": 1.0},
+]
+SOUND = {
+    "config.toml": b"[sampling]\ntemperature = 0.5\n",
+    "themes/mine.toml": b'primary = "#ff0000"\n',
+    "state/drafts/draft-0.json": json.dumps({"text": "half a thought", "folded": {}}).encode(),
+    "state/prompts.jsonl": b'"one"\n"two"\n',
+    "state/recent-models.json": b'["/models/a.gguf"]',
+    f"transcripts/{CHAT}.jsonl": b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS),
+    f"transcripts/{CHAT}.lock": b'{"pid": 1}',
+}
+DERIVED = {f"transcripts/{CHAT}.lock"}  # nobody misses what is in it
+
+
+def truncated(path: Path, sound: bytes) -> None:
+    path.write_bytes(sound[: len(sound) // 2])
+
+
+def empty(path: Path, sound: bytes) -> None:
+    path.write_bytes(b"")
+
+
+def binary(path: Path, sound: bytes) -> None:
+    path.write_bytes(bytes(range(256)) * 40)
+
+
+def zeros(path: Path, sound: bytes) -> None:
+    """What a machine that lost power leaves."""
+    path.write_bytes(bytes(len(sound)))
+
+
+def wrong_types(path: Path, sound: bytes) -> None:
+    path.write_bytes(b"sampling = 5\n" if path.suffix == ".toml" else b"[1, null, {}]\n" * 5)
+
+
+def newer(path: Path, sound: bytes) -> None:
+    text = b"[telepathy]\nrange = 3\n" if path.suffix == ".toml" else b'{"type": "header", "version": 99}\n' * 3
+    path.write_bytes(text)
+
+
+def huge(path: Path, sound: bytes) -> None:
+    """More than anybody reads, and no more on disk than nothing."""
+    path.write_bytes(sound)
+    os.truncate(path, 1 << 34)
+
+
+def deep(path: Path, sound: bytes) -> None:
+    path.write_bytes(b"a = " + b"[" * 50_000 if path.suffix == ".toml" else b"[" * 50_000)
+
+
+def folder(path: Path, sound: bytes) -> None:
+    path.mkdir()
+    (path / "inside").write_bytes(b"precious")
+
+
+def pipe(path: Path, sound: bytes) -> None:
+    """That nobody writes to."""
+    os.mkfifo(path)
+
+
+def link_to_device(path: Path, sound: bytes) -> None:
+    """Without an end."""
+    path.symlink_to("/dev/zero")
+
+
+def link_to_nothing(path: Path, sound: bytes) -> None:
+    path.symlink_to(path.parent / "nowhere" / "at all")
+
+
+def link_elsewhere(path: Path, sound: bytes) -> None:
+    other = path.parent / "other.txt"
+    other.write_bytes(b"a letter to a friend, without a newline at its end")
+    path.symlink_to(other)
+
+
+DAMAGES = [truncated, empty, binary, zeros, wrong_types, newer, huge, deep, folder]
+if hasattr(os, "mkfifo") and Path("/dev/zero").exists():
+    DAMAGES += [pipe, link_to_device, link_to_nothing, link_elsewhere]
+
+
+@pytest.fixture
+def places(tmp_path):
+    return Paths(tmp_path, tmp_path, tmp_path / "state", tmp_path / "cache")
+
+
+def contents(folder: Path) -> set[bytes]:
+    """Of all files, as far as they have contents: their first bytes."""
+    found = set()
+    for path in folder.rglob("*"):
+        if path.is_file() and path.stat().st_size:
+            with open(path, "rb") as file:
+                found.add(file.read(1 << 16))
+    return found
+
+
+def within_patience(act):
+    """What waits for a pipe would wait for ever."""
+    done: list[object] = []
+    thread = threading.Thread(target=lambda: done.append(act()), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert done, "it waits, or it failed"
+    return done[0]
+
+
+def use_everything(places: Paths) -> list[str]:
+    """What a start, a question and an end do with the files; returns what is said."""
+    loaded = load_settings({}, {}, places)
+    said = [*loaded.warnings, *user_themes(places.config / "themes").warnings]
+    history = PromptHistory(places.prompt_history)
+    history.add("a new question")
+    drafts = DraftKeeper(places.drafts)
+    drafts.open()
+    drafts.save(Draft("a new thought"))
+    drafts.close()
+    recent = RecentModels(places)
+    try:
+        recent.add(places.data / "new.gguf")
+    except OSError as error:
+        said.append(str(error))
+    assert isinstance(recent.paths(), list)
+    store = TranscriptStore(places.transcripts)
+    library = ChatLibrary(store, places.state)
+    library.update()
+    library.search("what")
+    for chat in library.chats():
+        said += [chat.problem] if chat.problem else []
+        try:
+            opened = store.open(chat.id)
+            opened.transcript.title("A new title")
+            opened.transcript.close()
+            said += opened.warnings
+        except ChatError as error:
+            said.append(str(error))
+    library.index.close()
+    return [*said, *history.warnings, *drafts.warnings]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("name", SOUND)
+def test_nothing_is_lost_and_something_is_said(places, tmp_path, name, damage):
+    for other, sound in SOUND.items():
+        path = tmp_path / other
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if other != name:
+            path.write_bytes(sound)
+        else:
+            damage(path, sound)
+    before = contents(tmp_path)
+    said = within_patience(lambda: use_everything(places))
+    missing = {each[:60] for each in before if not any(kept.startswith(each) for kept in contents(tmp_path))}
+    if name in DERIVED or damage in (empty,):
+        missing = set()
+    assert not missing - changed(name)
+    assert all("\n" not in line for line in said)
+    if damage in (binary, zeros, folder, pipe, link_to_device) and name not in (*DERIVED, "state/recent-models.json"):
+        assert said
+    again = within_patience(lambda: use_everything(places))
+    assert len(again) <= len(said)  # it does not grow worse
+
+
+def changed(name: str) -> set[bytes]:
+    """What is sound may change."""
+    return {sound[:60] for other, sound in SOUND.items() if other != name and other.startswith("state")} | {
+        SOUND[other][:60] for other in DERIVED
+    }
+
+
+def test_an_index_that_is_another_programs_database_is_left_alone(places, tmp_path):
+    """A link to it is taken away, and it stays as it is, down to the byte."""
+    store = TranscriptStore(places.transcripts)
+    library = ChatLibrary(store, places.state)
+    other = tmp_path / "other.sqlite3"
+    with sqlite3.connect(other) as database:
+        database.execute("CREATE TABLE letters (text TEXT)")
+    database.close()
+    before = other.read_bytes()
+    places.state.mkdir()
+    library.index.file.symlink_to(other)
+    library.update()
+    assert library.chats() == []
+    library.index.close()
+    assert other.read_bytes() == before
+    assert not library.index.file.is_symlink()
+
+
+@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.write_bytes(b"x" * 9999)])
+def test_an_index_that_is_none(places, make):
+    library = ChatLibrary(TranscriptStore(places.transcripts), places.state)
+    places.state.mkdir()
+    make(library.index.file)
+    library.update()
+    assert library.chats() == []
+    library.index.close()
+
+
+def test_a_last_record_whose_newline_an_editor_took_is_kept(places):
+    places.transcripts.mkdir(parents=True)
+    path = places.transcripts / f"{CHAT}.jsonl"
+    path.write_bytes(SOUND[f"transcripts/{CHAT}.jsonl"].removesuffix(b"\n"))
+    store = TranscriptStore(places.transcripts)
+    for _ in range(2):
+        opened = store.open(CHAT)
+        assert [message.content for message in opened.conversation] == ["What was"]
+        assert opened.warnings == []
+        opened.transcript.close()
+    assert path.read_bytes() == SOUND[f"transcripts/{CHAT}.jsonl"]
+
+
+async def test_the_screen_says_it_in_one_line(open_chat, places):
+    shutil.rmtree(places.state, ignore_errors=True)
+    places.drafts.mkdir(parents=True)
+    (places.drafts / "draft-0.json").write_bytes(b"\0" * 50)
+    places.prompt_history.write_bytes(b"\xff\n" * 50)
+    history = PromptHistory(places.prompt_history)
+    async with open_chat(
+        size=(200, 30), drafts=DraftKeeper(places.drafts), history=history, warnings=history.warnings
+    ) as chat:
+        await chat.sees("draft-0.json: the draft cannot be read; kept as draft-0.json.damaged")
+        await chat.sees("50 damaged lines; kept as prompts.jsonl.damaged")
+    assert (places.drafts / "draft-0.json.damaged").read_bytes() == b"\0" * 50
+
+
+def test_a_lock_that_is_no_lock_is_taken_over(tmp_path):
+    for content in (b"", b"\0" * 100, b"x" * 100_000, b"[1]"):
+        path = tmp_path / "chat.lock"
+        path.write_bytes(content)
+        lock = LockFile.acquire(path)
+        assert lock is not None
+        lock.release()
