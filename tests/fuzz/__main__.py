@@ -51,6 +51,9 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
     for name in models.toy_names():
         models.toy(name)  # nor is to make what they are changed from
 
+    path.write_bytes(models.toy("tiny").bytes())
+    assert read_model(path, 64) == "answered"  # whatever is imported at first use is there now
+
     def make(number: int) -> None:
         path.write_bytes(models.case(arguments.seed, number)[1])
 

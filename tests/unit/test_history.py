@@ -259,7 +259,7 @@ def test_damaged_chats_are_listed_with_the_reason(history: History, monkeypatch:
     assert problems.keys() == {chat, "newer", "garbage", "folder", "large"}
     assert "1 damaged record skipped" in problems[chat]
     assert "format 99" in problems["newer"]
-    assert "damaged" in problems["garbage"]
+    assert "no transcript" in problems["garbage"]
     assert "directory" in problems["folder"].lower()
     assert "more than" in problems["large"]
 

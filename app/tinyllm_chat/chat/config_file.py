@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import tomllib
@@ -50,14 +51,18 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
     if not path.exists():
         create_config(path)
     try:
-        data = read_file(path, CONFIG_LIMIT)
+        text = read_file(path, CONFIG_LIMIT).decode()
+        return text, tomllib.loads(text.removeprefix(_BOM))
     except FileNotFoundError:
         return "", {}
-    try:
-        text = data.decode()
-        return text, tomllib.loads(text.removeprefix(_BOM))
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+    except (OSError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        if isinstance(error, OSError):
+            if error.errno != errno.EFBIG:
+                raise
+            reason = error.strerror or reason
+        elif isinstance(error, RecursionError):
+            reason = "it is nested too deeply"
         raise SettingsError(f"{path}: {reason}; nothing is saved until that is put right") from error
 
 

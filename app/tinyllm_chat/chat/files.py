@@ -71,10 +71,9 @@ def open_regular(path: Path) -> BinaryIO:
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
-            kind = (
-                (errno.EISDIR, "a folder, not a file") if stat.S_ISDIR(mode) else (errno.EINVAL, "not a regular file")
-            )
-            raise OSError(*kind, str(path))
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
