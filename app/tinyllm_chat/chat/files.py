@@ -51,6 +51,8 @@ def open_private(path: Path, flags: int) -> int:
     if flags & os.O_CREAT and hasattr(os, "fchmod"):
         os.fchmod(descriptor, 0o600)
     return descriptor
+
+
 def read_file(path: Path, limit: int) -> bytes:
     """All of a regular file of at most `limit` bytes. Raises OSError: for anything else, too, and does not wait for it.
 

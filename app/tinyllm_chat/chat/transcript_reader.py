@@ -38,13 +38,13 @@ def read_conversation(path: Path) -> tuple[Conversation, list[str]]:
     A torn last line is dropped; a damaged record is skipped with a warning. Raises OSError, and ValueError for a file
     that a newer version wrote, or that holds something else.
     """
-    *lines, last = read_file(path, LARGEST).split(b"\n")
+    data = read_file(path, LARGEST)
+    if data and b'"type"' not in data:
+        raise ValueError("it is no transcript: there is no record in it")
+    *lines, last = data.split(b"\n")
     if last and _parse(last) is not None:  # whole, but for the newline that an editor took away
         lines.append(last)
-    records = [_parse(line) for line in lines]
-    if (lines or last) and not any(isinstance(record, dict) and "type" in record for record in records):
-        raise ValueError("it is no transcript: there is no record in it")
-    return read_records(records, path.name, "line")
+    return read_records(map(_parse, lines), path.name, "line")
 
 
 def read_records(records: Iterable[Any], name: str, place: str) -> tuple[Conversation, list[str]]:
