@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from tinyllm_engine.choices import Choice
 from tinyllm_engine.jit import kernel, native, record
-from tinyllm_engine.kernels.sample import PLACES, NativeSampler, scan
+from tinyllm_engine.kernels.sample import PLACES, scan
 from tinyllm_engine.kernels.top_tokens import TOKEN, find_top_tokens
 from tinyllm_engine.recorder import State
+from tinyllm_engine.sampling.native import NativeSampler
 from tinyllm_engine.simd import (
     atomic_load,
     atomic_load_i32,

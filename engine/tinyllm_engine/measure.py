@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.decode import MANY
 from tinyllm_engine.errors import CancelledError, EngineError
-from tinyllm_engine.kernels.sample import NativeSampler
 from tinyllm_engine.profile import SAMPLING, Pass, Profile, profile_of
 from tinyllm_engine.sampling import SamplingParams
+from tinyllm_engine.sampling.native import NativeSampler
 
 LOGIT_ROWS = 64  # scored at a time: a row of a large vocabulary takes half a megabyte
 Progress = Callable[[str, int, int], None]  # stage in plain words, done, total

@@ -23,7 +23,7 @@ from tinyllm_engine.forward import forward
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.jit import remove_old_folders
 from tinyllm_engine.kernels.arguments import BATCH
-from tinyllm_engine.kernels.sample import NativeSampler, sample_few, scan
+from tinyllm_engine.kernels.sample import sample_few, scan
 from tinyllm_engine.kv_cache import KVCache, PageTable
 from tinyllm_engine.model import Model, Progress
 from tinyllm_engine.preparation import prepare
@@ -31,6 +31,7 @@ from tinyllm_engine.profile import SAMPLING, Profile, profile_of
 from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
 from tinyllm_engine.recurrent_state import RecurrentState
+from tinyllm_engine.sampling.native import NativeSampler
 from tinyllm_engine.shift import check_shift, move_down
 from tinyllm_engine.team import CANCEL, Team, follow, lead
 from tinyllm_engine.weights import Weights, check_sizes

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tinyllm_engine.errors import NonFiniteLogitsError, SamplingError
-from tinyllm_engine.kernels.sample import NativeSampler
 from tinyllm_engine.sampling import Sampler, SamplingParams, SharedSampling
 from tinyllm_engine.sampling.chain import is_native
+from tinyllm_engine.sampling.native import NativeSampler
 
 OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
 

@@ -5,6 +5,7 @@
     dry.py       the DRY sampler: what would repeat
     mirostat.py  the two that steer the surprise
     sampler.py   draws the tokens of one generation
+    native.py    the same with machine code
 
 `kernels/sample.py` is the native twin of the common part of the chain and must choose the same tokens.
 """
