@@ -140,6 +140,11 @@ async def test_hints_give_way_when_there_is_little_room(open_chat):
         assert "new chat" not in chat.screen[-1]
 
 
+def test_sending_comes_first_wherever_actions_are_listed():
+    assert ACTIONS[0].name == "send"
+    assert hints()[0].label == "send"
+
+
 def test_no_key_and_no_command_means_two_things():
     keys = [key for entry in ACTIONS for key in entry.keys]
     slashes = [slash for entry in ACTIONS for slash in entry.slash]
@@ -152,7 +157,7 @@ def test_no_key_and_no_command_means_two_things():
 
 def test_handlers_are_methods_with_an_entry():
     assert [entry.name for entry in ACTIONS] == [
-        name for part in reversed(Actions.__mro__) for name, member in vars(part).items() if hasattr(member, "action")
+        name for part in Actions.__mro__ for name, member in vars(part).items() if hasattr(member, "action")
     ]
     assert all(entry.help and entry.help[0].isupper() and not entry.help.endswith(".") for entry in ACTIONS)
     assert all(entry.keys or entry.slash for entry in ACTIONS)

@@ -19,16 +19,23 @@ _STYLE = """
   --line: #2d3138; --box: #1f2228; --accent: #7fb4ca; } }
 body { max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: var(--text); background: var(--ground);
   font: 1rem/1.55 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.4rem; } h2 { font-size: .95rem; margin: 2rem 0 .4rem; color: var(--accent); }
-header, footer, .ending, summary, time { color: var(--quiet); font-size: .85rem; }
+h1, h2, h3 { line-height: 1.3; } h1 { font-size: 1.4rem; }
+.answer h1, .answer h2 { font-size: 1.2rem; } .answer h3, .answer h4 { font-size: 1.05rem; }
+section { margin-top: 2rem; } section > h2 { font-size: .95rem; margin: 0 0 .4rem; color: var(--accent); }
+.answer > :first-child { margin-top: 0; } .answer > :last-child { margin-bottom: 0; }
+footer, time, summary, .ending, .cut { color: var(--quiet); font-size: .85rem; font-weight: normal; }
+time { margin-left: .4rem; } footer { margin-top: 3rem; }
+details { margin-bottom: .6rem; } summary { cursor: pointer; }
+details > .plain { border-left: 3px solid var(--line); padding-left: 1rem; color: var(--quiet); font-size: .9rem; }
 .plain { white-space: pre-wrap; } .user { background: var(--box); border-radius: .5rem; padding: .7rem 1rem; }
 pre, code { font: .875rem/1.5 ui-monospace, monospace; background: var(--box); border-radius: .3rem; }
 code { padding: .1em .3em; } pre { padding: .8rem 1rem; overflow-x: auto; } pre code { padding: 0; }
 blockquote { margin-left: 0; padding-left: 1rem; border-left: 3px solid var(--line); color: var(--quiet); }
-table { border-collapse: collapse; } th, td { border: 1px solid var(--line); padding: .3rem .7rem; }
-.cut { color: var(--quiet); font-size: .85rem; text-align: center; border-top: 1px dashed var(--line);
-  margin: 2rem 0 .6rem; padding-top: .6rem; }
+table { display: block; overflow-x: auto; border-collapse: collapse; overflow-wrap: normal; }
+th, td { border: 1px solid var(--line); padding: .3rem .7rem; }
+.cut { text-align: center; border-top: 1px dashed var(--line); margin: 2rem 0 .6rem; padding-top: .6rem; }
 a { color: var(--accent); } hr { border: 0; border-top: 1px solid var(--line); }
+@media print { body { margin: 0; max-width: none; } pre { white-space: pre-wrap; } h2 { break-after: avoid; } }
 """
 
 
@@ -64,8 +71,8 @@ def _mark(cut: Cut | None, message: Message) -> str:
         return ""
     mark = f'<p class="cut">{cut.marks[message.id]}</p>\n'
     if message.id == cut.end and cut.summary:
-        summary = escape(clean(cut.summary))
-        mark += f'<details><summary>Summary in their place</summary><div class="plain">{summary}</div></details>\n'
+        summary = f'<div class="plain" dir="auto">{escape(clean(cut.summary))}</div>'
+        mark += f"<details><summary>Summary in their place</summary>{summary}</details>\n"
     return mark
 
 
@@ -73,7 +80,7 @@ def _section(message: Message) -> str:
     parts = [f"<h2>{escape(speaker(message))}{_time(message)}</h2>"]
     if message.reasoning.strip():
         thought = escape(clean(message.reasoning).strip())
-        parts.append(f'<details><summary>Thoughts</summary><div class="plain">{thought}</div></details>')
+        parts.append(f'<details><summary>Thoughts</summary><div class="plain" dir="auto">{thought}</div></details>')
     for attachment in message.attachments:
         name, text = escape(clean(attachment.name)), escape(clean(attachment.text))
         parts.append(f"<details><summary>{name}</summary><pre>{text}</pre></details>")
@@ -81,15 +88,15 @@ def _section(message: Message) -> str:
         parts.append(_content(message))
     if ending := ending_of(message):
         parts.append(f'<p class="ending">({escape(clean(ending))})</p>')
-    return f'<section dir="auto">{"".join(parts)}</section>'
+    return f"<section>{''.join(parts)}</section>"
 
 
 def _content(message: Message) -> str:
     """Answers as the Markdown that they are, everything else as it was typed."""
     text = clean(message.content).strip("\n")
     if message.role == "assistant":
-        return f"<div>{_renderer().render(text)}</div>"
-    return f'<div class="plain {escape(message.role)}">{escape(text)}</div>'
+        return f'<div class="answer" dir="auto">{_renderer().render(text)}</div>'
+    return f'<div class="plain {escape(message.role)}" dir="auto">{escape(text)}</div>'
 
 
 def _renderer() -> Any:

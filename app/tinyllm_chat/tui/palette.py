@@ -24,9 +24,9 @@ class ActionProvider(Provider):
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for entry in self._entries():
-            text = f"{entry.help} {entry.usage}".rstrip()
-            if (score := matcher.match(text)) > 0:
-                yield Hit(score, matcher.highlight(text), partial(self._run, entry), help=keys_and_command(entry))
+            if (score := matcher.match(f"{entry.help} {entry.usage}")) > 0:
+                shown = matcher.highlight(entry.help)
+                yield Hit(score, shown, partial(self._run, entry), help=keys_and_command(entry))
 
     def _entries(self) -> Iterator[Action]:
         actions = cast("TinyLLMChatApp", self.app).keymap.actions

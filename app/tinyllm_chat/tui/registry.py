@@ -99,8 +99,10 @@ def action(
 
 
 def actions_of(holder: type) -> tuple[Action, ...]:
-    """The actions among the methods of a class and of those it is made of, in the order they are written."""
-    members = {name: member for part in reversed(holder.__mro__) for name, member in vars(part).items()}
+    """The actions among the methods of a class, then of those it is made of, in the order they are written."""
+    members: dict[str, Any] = {}
+    for part in holder.__mro__:
+        members = {**members, **{name: member for name, member in vars(part).items() if name not in members}}
     return tuple(member.action for member in members.values() if hasattr(member, "action"))
 
 
