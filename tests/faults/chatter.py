@@ -62,11 +62,11 @@ class Chatter:
         self.program = Program(places)
         self._report = report
 
-    def run(self) -> None:
-        """For ever."""
+    def run(self, steps: int | None = None) -> None:
+        """So many things; None: for ever."""
         if (latest := self.program.store.latest()) and self.random.random() < 0.7:
             self.program.session.open_chat(latest)
-        while True:
+        while steps is None or (steps := steps - 1) >= 0:
             try:
                 self._do_something()
             except ChatError:

@@ -33,7 +33,7 @@ class Journal:
         self.path = path
         self._interval = sync_interval
         self._descriptor = _open_for_append(path, new)
-        sync_folder(path.parent)
+        self._is_in_folder = False  # on disk
         self._wake = threading.Condition()
         self._pending = bytearray()
         self._unsynced = False
@@ -74,10 +74,10 @@ class Journal:
             self._wake.notify_all()
         self._thread.join(CLOSE_PATIENCE)
         with self._wake:
-            if self._pending and self._error is None:
-                self._error = f"{self.path}: the end of the chat could not be saved: {self._reason}"
-            elif self._thread.is_alive():
+            if self._thread.is_alive():
                 self._error = f"{self.path}: the disk does not answer: the end of the chat may be missing"
+            elif self._pending and self._error is None:
+                self._error = f"{self.path}: the end of the chat could not be saved: {self._reason}"
         self._raise_error()
 
     def _raise_error(self) -> None:
@@ -136,6 +136,9 @@ class Journal:
     def _sync_file(self) -> None:
         try:
             os.fsync(self._descriptor)
+            if not self._is_in_folder:
+                sync_folder(self.path.parent)
+                self._is_in_folder = True
             self._unsynced = False
         except OSError as error:
             self._unsynced = False
