@@ -152,7 +152,7 @@ def test_a_file_that_must_not_grow_any_more(tmp_path):
         "places = chatter.places_in(pathlib.Path(sys.argv[1]))\n"
         "start_logging(places.log_file)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\n"
-        "chatter.Chatter(places, 7, lambda *_: None).run(25)\n"
+        "chatter.Chatter(places, 7, lambda *_: None).run(10)\n"
         "print('usable')\n"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
