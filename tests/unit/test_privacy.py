@@ -21,7 +21,8 @@ def watch(event, arguments):
     if event.startswith("socket.") and event not in LOCAL or event in ("urllib.Request", "webbrowser.open"):
         calls.append([event, repr(arguments)])
     elif event == "subprocess.Popen":
-        calls.append([event, repr(arguments[1])])
+        if arguments[1][1:3] != ["-m", "tinyllm_engine.preparation"] and arguments[1][0] != "uname":
+            calls.append([event, repr(arguments[1])])
 
 sys.addaudithook(watch)
 model, output = sys.argv[1:3]
