@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from tests.faults.killing import kill
+from tests.faults.killing import ALLOWED, kill
 from tests.faults.saving import kill_saves
 
 
@@ -20,12 +20,13 @@ def main() -> int:
         help="kill -9; the same and all that was not synced gone; kill -9 while a chat's cache is written",
     )
     parser.add_argument("--runs", type=int, default=100, metavar="N")
+    parser.add_argument("--allowed", type=float, default=ALLOWED, metavar="SECONDS", help="of text that may be lost")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     arguments = parser.parse_args()
     started = time.monotonic()
     if arguments.what == "save":
         return _save(arguments.runs, arguments.seed)
-    outcome = kill(arguments.runs, power=arguments.what == "power", seed=arguments.seed)
+    outcome = kill(arguments.runs, power=arguments.what == "power", seed=arguments.seed, allowed=arguments.allowed)
     print(
         f"{outcome.runs} programs killed, {outcome.chats} transcripts read, {outcome.seen} texts compared, "
         f"at most {outcome.most_lost:.2f} s of text lost, {len(outcome.problems)} problems, "

@@ -30,10 +30,11 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def kill(runs: int, *, power: bool = False, seed: int = 1) -> Outcome:
+def kill(runs: int, *, power: bool = False, seed: int = 1, allowed: float = ALLOWED) -> Outcome:
     """Kills so many programs, each of which goes on where the one before it ended.
 
     power: with the program, all is gone that was not synced to the disk.
+    allowed: seconds of text that may be lost
     """
     outcome, draw = Outcome(), random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="tinyllm-faults.") as name:
@@ -46,7 +47,7 @@ def kill(runs: int, *, power: bool = False, seed: int = 1) -> Outcome:
                 _cut(places, lines)
             outcome.runs += 1
             before = len(outcome.problems)
-            _check(places, lines, ended, outcome)
+            _check(places, lines, ended, outcome, allowed)
             if len(outcome.problems) > before:
                 print(f"run {run}: {outcome.problems[before]}", flush=True)
     return outcome
@@ -98,7 +99,7 @@ def _cut(places: Paths, lines: list[dict[str, Any]]) -> None:
             os.truncate(path, min(path.stat().st_size, synced[str(path)]))
 
 
-def _check(places: Paths, lines: list[dict[str, Any]], ended: float, outcome: Outcome) -> None:
+def _check(places: Paths, lines: list[dict[str, Any]], ended: float, outcome: Outcome, allowed: float) -> None:
     problems = outcome.problems
     lost = {}
     for path in sorted(places.transcripts.rglob("*.jsonl")):
@@ -120,7 +121,7 @@ def _check(places: Paths, lines: list[dict[str, Any]], ended: float, outcome: Ou
             if len(texts.get(line["message"], "")) < line["length"]:
                 lost.setdefault(path.stem, ended - line["time"])
     outcome.most_lost = max([outcome.most_lost, *lost.values()])
-    problems += [f"{chat}: {seconds:.2f} s of text are lost" for chat, seconds in lost.items() if seconds > ALLOWED]
+    problems += [f"{chat}: {seconds:.2f} s of text are lost" for chat, seconds in lost.items() if seconds > allowed]
     problems += _next_start(places)
 
 

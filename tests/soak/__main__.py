@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--model", default="toy", metavar="FILE", help="a GGUF file, toy, or toy:NAME of golden/archs")
     parser.add_argument("--tokens", type=int, default=24, metavar="N", help="the most tokens of an answer")
     parser.add_argument("--samples", type=int, default=20, metavar="N", help="rows of the table")
+    parser.add_argument("--untimed", action="store_true", help="whatever the time that answers take")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tinyllm-soak.") as name:
@@ -48,7 +49,7 @@ def main() -> int:
         chats = len(list((folder / "transcripts").glob("*.jsonl")))
     print(f"\n{table(found)}\n\n{arguments.turns} turns in {chats} chats, {time.monotonic() - started:.0f} s")
     problems = [f"{count} x {text}" for text, count in Counter(chatter.failures).most_common(10)]
-    problems += grown(found, most_pages)
+    problems += grown(found, most_pages, timed=not arguments.untimed)
     for problem in problems:
         print(f"NOT FLAT: {problem}")
     return 1 if problems else 0

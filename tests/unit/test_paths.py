@@ -7,8 +7,13 @@ import stat
 from pathlib import Path
 
 import pytest
+from tinyllm_chat.chat.events import Notice
 from tinyllm_chat.chat.files import make_private_folder, write_atomically
 from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.scripted import ScriptedBackend
+from tinyllm_chat.chat.session import Session
+from tinyllm_chat.chat.settings import load_settings
+from tinyllm_chat.chat.transcript import TranscriptStore
 
 POSIX = os.name == "posix"
 
@@ -31,6 +36,34 @@ def test_each_folder_moves_on_its_own(tmp_path: Path) -> None:
         assert getattr(moved, field) == tmp_path
         others = {"config", "data", "state", "cache"} - {field}
         assert all(getattr(moved, other) == getattr(usual, other) for other in others)
+
+
+@pytest.mark.skipif(not POSIX, reason="looks for the user elsewhere")
+def test_who_has_no_home_keeps_nothing_and_is_told_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import pwd
+
+    def nobody(_uid: int) -> None:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", nobody)
+    for name in [name for name in os.environ if name == "HOME" or name.startswith("XDG_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    paths = Paths.default({})
+    assert all("HOME is not set" in str(path) for path in paths.listed().values())
+    for folder in (paths.config, paths.data, paths.state, paths.cache):
+        with pytest.raises(OSError, match="HOME is not set"):
+            make_private_folder(folder)
+    session = Session(ScriptedBackend(), TranscriptStore(paths.transcripts), load_settings({}, {}, paths).settings)
+    session.open_model("m.gguf")
+    session.drain()
+    session.send("hello")
+    said = [event for event in session.drain() if isinstance(event, Notice)]
+    assert "HOME is not set" in said[0].message
+    assert session.conversation.path()[-1].content == "Hello there."
+    session.close()
+    assert list(tmp_path.iterdir()) == []
+    assert Paths.default({"TINYLLM_DATA_DIR": str(tmp_path)}).data == tmp_path
 
 
 def test_an_empty_variable_moves_nothing() -> None:

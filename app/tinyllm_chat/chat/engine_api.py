@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from tinyllm_chat.chat.files import make_private_folder
+from tinyllm_chat.chat.paths import CACHE_DIR, NO_HOME, Paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,11 @@ class EngineApi:
 
 
 def load_engine() -> EngineApi:
+    cache = Paths.default().cache
+    with contextlib.suppress(OSError):
+        make_private_folder(cache)  # what is in it will be run
+    if cache.is_relative_to(NO_HOME):
+        os.environ[CACHE_DIR] = str(cache)  # else the engine looks for a home by itself
     import tinyllm_engine as engine
     from tinyllm_engine import branches, errors, generation, hindsight, saved_state
 

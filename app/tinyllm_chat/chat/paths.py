@@ -16,6 +16,9 @@ CONFIG_DIR, DATA_DIR, STATE_DIR, CACHE_DIR = (
     "TINYLLM_STATE_DIR",
     "TINYLLM_CACHE_DIR",
 )
+VARIABLES = {"config": CONFIG_DIR, "data": DATA_DIR, "state": STATE_DIR, "cache": CACHE_DIR}
+# Where nothing can be read or written, as what is said of it shows: a user who has no home keeps nothing.
+NO_HOME = Path(os.devnull) / "HOME is not set"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +35,15 @@ class Paths:
         """The platform's folders for this user, unless the environment names others."""
         folders = platformdirs.PlatformDirs(APP_NAME, appauthor=False)
 
-        def folder(variable: str, default: str) -> Path:
-            return Path(os.path.expanduser(env.get(variable) or default)).absolute()
+        def folder(variable: str, kind: str) -> Path:
+            if named := env.get(variable):
+                return Path(os.path.expanduser(named)).absolute()
+            try:
+                return Path(getattr(folders, f"user_{kind}_dir")).absolute()
+            except RuntimeError:
+                return NO_HOME / kind
 
-        return cls(
-            config=folder(CONFIG_DIR, folders.user_config_dir),
-            data=folder(DATA_DIR, folders.user_data_dir),
-            state=folder(STATE_DIR, folders.user_state_dir),
-            cache=folder(CACHE_DIR, folders.user_cache_dir),
-        )
+        return cls(**{kind: folder(variable, kind) for kind, variable in VARIABLES.items()})
 
     @property
     def config_file(self) -> Path:
