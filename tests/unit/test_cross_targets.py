@@ -94,7 +94,7 @@ def test_avxvnni_needs_no_avx512(kernel, assembly):
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 DOTS = (
-    *(f"test_simd.py::test_{name}" for name in ("dot_s8", "sums_of_eight_rows", "narrow_sums", "codes_to_f32")),
+    *(f"test_simd_codes.py::test_{name}" for name in ("dot_s8", "sums_of_eight_rows", "narrow_sums", "codes_to_f32")),
     "test_simd_lookup.py::test_lookup16",
 )
 PLAYED = {

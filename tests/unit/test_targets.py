@@ -33,7 +33,7 @@ def test_a_forced_target(processor):
         simd.choose_target("sse9")
 
 
-VECTORS = ("test_simd.py", "test_simd_half.py", "test_simd_lookup.py")
+VECTORS = ("test_simd.py", "test_simd_codes.py", "test_simd_half.py", "test_simd_lookup.py")
 # Of the kernels one for each way of going through rows, with tables, and attention: the vectors they are made of are
 # tested by themselves.
 KERNELS = (

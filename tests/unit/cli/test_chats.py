@@ -1,0 +1,94 @@
+"""Chats from the command line: found, renamed, deleted, exported, resumed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.command_line import run, the_line
+from tinyllm_chat.chat.conversation import Conversation
+from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.transcript import TranscriptStore
+
+
+@pytest.fixture
+def two_chats() -> tuple[str, str]:
+    """A chat about gravity and one about light, in the folder of the tests."""
+    places = Paths.default()
+    store = TranscriptStore(places.transcripts, places.exports)
+    ids = []
+    for question, answer in (("What is gravity?", "Spacetime is curved."), ("What is light?", "A \x1b[31mwave.")):
+        conversation = Conversation()
+        asked = conversation.new_message("user", question, None)
+        conversation.new_message("assistant", "", asked.id).extend(answer, ())
+        transcript = store.create(conversation, question, None)
+        transcript.close()
+        ids.append(transcript.id)
+    return ids[0], ids[1]
+
+
+def test_chats_lists_and_searches(two_chats: tuple[str, str]) -> None:
+    gravity, light = two_chats
+    listed = run("chats").stdout
+    assert all(text in listed for text in (gravity, light, "What is gravity?", "2 messages"))
+    found = run("chats", "curv", "space").stdout
+    assert gravity in found
+    assert light not in found
+    assert "    Spacetime is curved." in found
+    assert "\x1b" not in run("chats", "wave").stdout
+    (chat,) = json.loads(run("chats", "light", "--json").stdout)["chats"]
+    assert (chat["id"], chat["title"], chat["messages"], chat["problem"]) == (light, "What is light?", 2, None)
+
+
+def test_chats_says_when_there_are_none() -> None:
+    assert run("chats").stderr == "there are no chats yet\n"
+    assert run("chats", "gravity").stderr == "no chat has all of these words\n"
+
+
+def test_chats_are_renamed_pinned_deleted_and_brought_back(two_chats: tuple[str, str]) -> None:
+    gravity, light = two_chats
+    assert run("chats", "--rename", "gravity", "Heavy things").exit_code == 0
+    assert run("chats", "--pin", gravity).exit_code == 0
+    assert run("chats").stdout.splitlines()[0].startswith(gravity)
+    assert "* Heavy things" in run("chats").stdout
+    assert run("chats", "--unpin", "heavy").exit_code == 0
+    assert run("chats", "--delete", "light").exit_code == 0
+    assert light not in run("chats").stdout
+    assert light in run("chats", "--deleted").stdout
+    assert run("chats", "--restore", light).exit_code == 0
+    assert light in run("chats").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--delete", "what"], ["--pin", "nothing"], ["--restore", "x"], ["x", "--deleted"]]
+)
+def test_chats_refuses_in_one_line(two_chats: tuple[str, str], arguments: list[str]) -> None:
+    result = run("chats", *arguments)
+    assert result.exit_code != 0
+    the_line(result.stderr)
+
+
+def test_resume_takes_words_of_a_title(two_chats: tuple[str, str], tiny: Path) -> None:
+    gravity, light = two_chats
+    line = the_line(run(tiny, "--resume", "what is", "-p", "x").stderr)
+    assert "2 chats match" in line
+    assert gravity in line
+    assert light in line
+
+
+def test_a_chat_is_exported_and_imported(two_chats: tuple[str, str], tmp_path: Path) -> None:
+    gravity, _ = two_chats
+    path = Path(run("export", "gravity").stdout.strip())
+    assert path.parent == Paths.default().exports
+    assert "Spacetime is curved." in path.read_text()
+    document = json.loads(run("export", gravity, "--format", "json", "-o", "-").stdout)
+    assert document["messages"][0] == {"role": "user", "content": "What is gravity?"}
+    page = tmp_path / "chat.html"
+    assert run("export", "gravity", "-o", page).exit_code == 0
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    imported = run("import", path)
+    chat = imported.stdout.split()[0]
+    assert chat in run("chats", "curved").stdout
+    assert "web pages are only written" in the_line(run("import", page).stderr)
+    assert "no chat has that id" in the_line(run("export", "magnets").stderr)
