@@ -13,7 +13,9 @@ from typing import cast
 from rich.console import Console
 from textual._compositor import ChopsUpdate, Compositor
 from textual.geometry import Region
+from textual.scrollbar import ScrollBar
 from textual.strip import Strip
+from textual.widget import Widget
 
 _Span = tuple[int, int, int]  # a row, and the columns from and to which it has changed
 _Row = dict[int, Strip | None]  # by the column where it begins
@@ -21,6 +23,12 @@ _Row = dict[int, Strip | None]  # by the column where it begins
 
 class PartialCompositor(Compositor):
     """Draws what has changed and nothing else."""
+
+    def update_widgets(self, widgets: set[Widget]) -> None:
+        # A scrollbar out of sight is taken for a new widget, for which all others are arranged again.
+        super().update_widgets(
+            {each for each in widgets if not isinstance(each, ScrollBar) or each in self.visible_widgets}
+        )
 
     def render_partial_update(self) -> ChopsUpdate | None:
         screen = self.size.region
