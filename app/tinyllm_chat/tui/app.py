@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
 from textual.app import ComposeResult
+from textual.driver import Driver
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -27,6 +28,7 @@ from tinyllm_chat.tui.keymap import Keymap, keymap
 from tinyllm_chat.tui.model_choosing import ModelChoosing
 from tinyllm_chat.tui.models import ModelSource
 from tinyllm_chat.tui.palette import ActionProvider
+from tinyllm_chat.tui.pasting import take_pastes_whole
 from tinyllm_chat.tui.registry import Action
 from tinyllm_chat.tui.steady import SteadyApp
 from tinyllm_chat.tui.text import clean_line
@@ -115,6 +117,11 @@ class TinyLLMChatApp(SteadyApp, inherit_bindings=False):
 
     def get_default_screen(self) -> Screen[None]:
         return PlainScreen(id="_default")
+
+    def get_driver_class(self) -> type[Driver]:
+        driver = super().get_driver_class()
+        take_pastes_whole(driver)
+        return driver
 
     def compose(self) -> ComposeResult:
         yield self.header
