@@ -50,6 +50,16 @@ def shown(pieces) -> str:
     return "\n".join(line.plain.rstrip() for piece in pieces for line in [*[Content()] * piece.gap, *piece.lines(50)])
 
 
+@given(LINES, st.integers(8, 60))
+def test_markdown_that_gets_another_width_is_as_if_it_had_had_it(text, width):
+    before, after = MarkdownText(), MarkdownText()
+    before.append(text)
+    after.append(text)
+    shown(before.pieces)
+    for one, other in zip(before.pieces, after.pieces, strict=True):
+        assert all(a.is_same(b) for a, b in zip(one.lines(width), other.lines(width), strict=True))
+
+
 @given(LINES, st.lists(st.integers(0, 300), max_size=12))
 def test_all_text_comes_out_once_and_in_order(text, cuts):
     stream, out = BlockStream(), ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ def load_engine() -> EngineApi:
     import tinyllm_engine as engine
     from tinyllm_engine import branches, errors, generation, hindsight, saved_state
 
+    # What was imported stays, compiler and all: a garbage collection that went through it would stop screen and answer
+    # for a third of a second.
+    gc.freeze()
     return EngineApi(
         Model=engine.Model,
         Runner=engine.Runner,

@@ -58,16 +58,22 @@ class MarkdownText:
 
 
 class _Block:
-    """A block and the text it was parsed from, which is shown instead where rendering would lose some of it."""
+    """A block and the text it was parsed from, which is shown instead where rendering would lose some of it.
+
+    What was parsed is given up once it is laid out, and parsed again for another width: of a long chat it would be many
+    objects, all of which Python's garbage collector looks at in one go.
+    """
 
     def __init__(self, node: SyntaxTreeNode, source: str) -> None:
-        self._node = node
+        self._node: SyntaxTreeNode | None = node
         self._source = source
         self._plain = len(source) > PLAIN_FROM or _depth(node) > DEEPEST
 
     def layout(self, width: int) -> list[Content]:
         if not self._plain:
-            lines = render(self._node, width)
+            node, self._node = self._node, None
+            nodes = SyntaxTreeNode(parser().parse(self._source)).children if node is None else [node]
+            lines = [line for node in nodes for line in render(node, width)]
             if all(line.cell_length <= width for line in lines):
                 return lines
         return Content(self._source.expandtabs(4)).wrap(width)

@@ -70,7 +70,7 @@ class MessageView:
                 self._answer.feed(message.content)
                 self._answer.finish()
         elif message.role == "user":
-            self._said = [*map(_attached, message.attachments), Piece(Content(_excerpt(clean(message.content))).wrap)]
+            self._said = [*map(_attached, message.attachments), Piece(Content(_excerpt(message.content)).wrap)]
         self._heading = self._head()
         self._ending = self._end()
 
@@ -130,7 +130,7 @@ class MessageView:
         if self.thought is not None:
             self.thought.turn()
         elif self.message.role == "system":
-            text = Content.styled(_excerpt(clean(self.message.content)), MUTED)
+            text = Content.styled(_excerpt(self.message.content), MUTED)
             self._said = [] if self._said else [Piece(text.wrap)]
             self._heading = self._head()
 
@@ -249,5 +249,5 @@ def _excerpt(text: str) -> str:
     lines = text[:SHOWN_CHARACTERS].split("\n")
     shown = "\n".join(lines[:SHOWN_LINES])
     if len(shown) == len(text):
-        return text
-    return f"{shown}\n… {len(text) - len(shown)} more characters, which the model reads too"
+        return clean(text)
+    return f"{clean(shown)}\n… {len(text) - len(shown)} more characters, which the model reads too"

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from tinyllm_chat.tui.app import TinyLLMChatApp
 
 WINDOW = 40  # messages laid out when a chat is opened
-MORE = 20  # added when the user scrolls to the first or the last of them
+MORE = 8  # added when the user scrolls to the first or the last of them
 MOST = 120  # laid out at a time; those at the far end are let go of
 QUEUED_LINES = 3  # shown of each text that waits
+QUEUED_CHARACTERS = 1000  # of each of them
 
 _SPEAKERS = {"system": "System prompt", "user": "You"}
 _NOTE_STYLES = {"warning": "$warning", "error": "$error"}
@@ -417,8 +418,8 @@ def _edge(arrow: str, messages: int, what: str, gap: int = 0) -> Piece | None:
 
 
 def _waiting_text(text: str, index: int) -> list[Content]:
-    said = clean(text).strip("\n").split("\n")
-    rows = [Content.styled(line, MUTED) for line in said[:QUEUED_LINES]]
+    said = text.strip("\n").split("\n", QUEUED_LINES)
+    rows = [Content.styled(clean(line[:QUEUED_CHARACTERS]), MUTED) for line in said[:QUEUED_LINES]]
     if len(said) > QUEUED_LINES:
         rows.append(Content.styled("…", MUTED))
     back = Content.styled("take back", ACCENT).stylize(Style.from_meta({"waiting": index}))
