@@ -8,7 +8,7 @@ around a paste there is nothing to look at: what stands there is taken as it com
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 
 from textual import events
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
@@ -30,7 +30,7 @@ class PasteParser(XTermParser):
         while data:
             data = yield from self._plain(data) if self._pasted is None else self._paste(data)
 
-    def _plain(self, data: str) -> Iterator[Message]:
+    def _plain(self, data: str) -> Generator[Message, None, str]:
         """Hands on what comes up to the beginning of a paste; returns the rest."""
         seen = self._before + data
         start = seen.find(BRACKETED_PASTE_START)
@@ -41,7 +41,7 @@ class PasteParser(XTermParser):
             self._pasted = []
         return data[until:]
 
-    def _paste(self, data: str) -> Iterator[Message]:
+    def _paste(self, data: str) -> Generator[Message, None, str]:
         """Takes what comes up to the end of a paste; returns the rest."""
         assert self._pasted is not None
         seen = self._before + data
