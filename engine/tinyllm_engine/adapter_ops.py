@@ -25,7 +25,13 @@ class AdapterOps:
 
         def buffer(self, name: str, columns: int, outputs: bool = False) -> Buffer: ...
         def _append(
-            self, kind: str, kernel: Kernel, reads: dict, writes: dict, keep: tuple = (), **fields: Any
+            self,
+            kind: str,
+            kernel: Kernel,
+            reads: dict[Any, str],
+            writes: dict[Any, str],
+            keep: tuple[Any, ...] = (),
+            **fields: Any,
         ) -> None: ...
         def _rows_of(self, out: Buffer, source: Buffer) -> int: ...
         def _columns(self, buffer: Buffer) -> int: ...

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence as Ids
 from pathlib import Path
 
+from tinyllm_engine.cached_types import PAGE
 from tinyllm_engine.generation import common_prefix
-from tinyllm_engine.kv_cache import PAGE
 from tinyllm_engine.runner import Runner, Sequence
 from tinyllm_engine.saved_state import load
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ PAGE = 64
 BLOCK = 32
 Floats = NDArray[np.float32]
 Bytes = NDArray[np.uint8]
+Order = Callable[[NDArray[Any]], Any]  # of the elements of a page
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ def read_v(kind: CachedType, pages: Bytes, size: int) -> Floats:
     return _read(kind, pages, size, _v_codes_back, (PAGE, size), lambda x: x)
 
 
-def _written(kind: CachedType, rows: Floats, codes_of: Callable, ordered: Callable) -> Bytes:
+def _written(kind: CachedType, rows: Floats, codes_of: Callable[[CachedType, Any], Bytes], ordered: Order) -> Bytes:
     if kind.is_quantized:
         codes, scales = quantized(kind, rows)
         parts = codes_of(kind, codes), _bytes(np.swapaxes(scales, -1, -2))
@@ -163,7 +165,12 @@ def _written(kind: CachedType, rows: Floats, codes_of: Callable, ordered: Callab
 
 
 def _read(
-    kind: CachedType, pages: Bytes, size: int, codes_back: Callable, shape: tuple[int, int], ordered: Callable
+    kind: CachedType,
+    pages: Bytes,
+    size: int,
+    codes_back: Callable[[CachedType, Bytes, int], Any],
+    shape: tuple[int, int],
+    ordered: Order,
 ) -> Floats:
     whole = pages.shape[:-1]
     if kind.is_quantized:
@@ -171,18 +178,18 @@ def _read(
         stored = np.ascontiguousarray(pages[..., codes.shape[-1] :]).view(np.float16)
         scales = np.swapaxes(stored.reshape(*whole, size // BLOCK, PAGE), -1, -2)
         return scaled(codes_back(kind, codes, size), scales)
-    numbers: NDArray = np.ascontiguousarray(pages).view(ELEMENTS[kind.name]).reshape(*whole, *shape)
+    numbers: NDArray[Any] = np.ascontiguousarray(pages).view(ELEMENTS[kind.name]).reshape(*whole, *shape)
     return ordered(of_bf16(numbers) if kind.name == "bf16" else numbers.astype(np.float32))
 
 
-def _bytes(x: NDArray) -> Bytes:
+def _bytes(x: NDArray[Any]) -> Bytes:
     """[..., a, b] -> [..., bytes]"""
     flat = np.ascontiguousarray(x).reshape(*x.shape[:-2], -1)
     return flat.view(np.uint8)
 
 
 def _k_codes(kind: CachedType, codes: NDArray[np.int8]) -> Bytes:
-    fours: NDArray = np.swapaxes(codes.reshape(*codes.shape[:-1], -1, 4), -2, -3)  # [..., size / 4, 64, 4]
+    fours: NDArray[Any] = np.swapaxes(codes.reshape(*codes.shape[:-1], -1, 4), -2, -3)  # [..., size / 4, 64, 4]
     if kind.name == "q4_0":
         biased = (fours + 8).view(np.uint8)
         fours = biased[..., 0::2, :, :] | biased[..., 1::2, :, :] << 4
@@ -201,7 +208,7 @@ def _k_codes_back(kind: CachedType, stored: Bytes, size: int) -> NDArray[np.int8
 
 
 def _v_codes(kind: CachedType, codes: NDArray[np.int8]) -> Bytes:
-    stored: NDArray = np.ascontiguousarray(codes).view(np.uint8)
+    stored: NDArray[Any] = np.ascontiguousarray(codes).view(np.uint8)
     if kind.name == "q4_0":
         eights = stored.reshape(*codes.shape[:-1], -1, 2, 8)
         stored = eights[..., 0, :] & 15 | eights[..., 1, :] << 4

@@ -46,7 +46,9 @@ class Choice:
     alternatives: tuple[Alternative, ...]
 
 
-def top_tokens(logits: NDArray[np.float32], token: int, most: int) -> tuple[NDArray, NDArray, int, float]:
+def top_tokens(
+    logits: NDArray[np.float32], token: int, most: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], int, float]:
     """(ids [most], their log probabilities [most], rank of `token`, entropy) in plain NumPy: the oracle of the kernel.
 
     logits: float32 [vocab], finite

@@ -69,7 +69,13 @@ class ExpertOps:
 
         def buffer(self, name: str, columns: int, outputs: bool = False) -> Buffer: ...
         def _append(
-            self, kind: str, kernel: Kernel, reads: dict, writes: dict, keep: tuple = (), **fields: Any
+            self,
+            kind: str,
+            kernel: Kernel,
+            reads: dict[Any, str],
+            writes: dict[Any, str],
+            keep: tuple[Any, ...] = (),
+            **fields: Any,
         ) -> None: ...
         def _product(
             self,
@@ -77,7 +83,7 @@ class ExpertOps:
             weight: TensorView,
             x: Buffer,
             part: str,
-            keep: tuple = (),
+            keep: tuple[Any, ...] = (),
             reads: Iterable[Buffer] = (),
             **fields: Any,
         ) -> None: ...
@@ -310,7 +316,9 @@ class ExpertOps:
             count=self._rows_of(out, x),
         )
 
-    def _stack_product(self, out: Buffer, stack: Stack, x: Buffer, part: str, keep: tuple = (), **fields) -> None:
+    def _stack_product(
+        self, out: Buffer, stack: Stack, x: Buffer, part: str, keep: tuple[Any, ...] = (), **fields: Any
+    ) -> None:
         bias, scales = stack.bias, stack.scales
         self._product(
             out,

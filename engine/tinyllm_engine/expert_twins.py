@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -36,13 +36,13 @@ def gated(scores: np.ndarray, gating: int) -> np.ndarray:
     """float32, what becomes of scores before any are chosen."""
     x = scores.astype(np.float64)
     with np.errstate(over="ignore"):
-        values = {
+        made: dict[int, Callable[[], np.ndarray]] = {
             SOFTMAX: lambda: softmax(scores),
             SIGMOID: lambda: 1 / (1 + np.exp(-x)),
             SOFTMAX_OF_CHOSEN: lambda: x,
             SQRT_SOFTPLUS: lambda: np.sqrt(np.where(x > 20, x, np.log1p(np.exp(x)))),
-        }[gating]()
-    return values.astype(F32)
+        }
+        return made[gating]().astype(F32)
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

@@ -9,9 +9,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tinyllm_engine.architectures import Architecture, architecture_of
+from tinyllm_engine.architectures import architecture_of
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
+from tinyllm_engine.facts import Architecture
 from tinyllm_engine.gguf import GGUFFile, open_gguf
 from tinyllm_engine.gguf_header import shown
 from tinyllm_engine.kinds import other_kind

@@ -120,7 +120,15 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
             self._buffers[key] = Buffer(name, aligned((padded, columns)))
         return self._buffers[key]
 
-    def _append(self, kind: str, kernel: Kernel, reads: dict, writes: dict, keep: tuple = (), **fields) -> None:
+    def _append(
+        self,
+        kind: str,
+        kernel: Kernel,
+        reads: dict[Any, str],
+        writes: dict[Any, str],
+        keep: tuple[Any, ...] = (),
+        **fields: Any,
+    ) -> None:
         self.program.append(Op(kind, kernel, fields, reads, writes, keep=keep))
         self._fresh -= set(writes)
 
@@ -241,7 +249,7 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
         weight: TensorView,
         x: Buffer,
         part: str,
-        keep: tuple = (),
+        keep: tuple[Any, ...] = (),
         reads: Iterable[Buffer] = (),
         **fields: Any,
     ) -> None:
@@ -343,7 +351,7 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
         factor, period = temperature.scale, temperature.period
         self._change("temperature", elementwise.temperature_rows, x, factor=factor, period=period, positions=positions)
 
-    def _change(self, kind: str, kernel: Kernel, x: Buffer, keep: tuple = (), **fields) -> None:
+    def _change(self, kind: str, kernel: Kernel, x: Buffer, keep: tuple[Any, ...] = (), **fields: Any) -> None:
         """An op that changes x in place, each thread its own columns."""
         columns = self._columns(x)
         part = f"columns {columns}"

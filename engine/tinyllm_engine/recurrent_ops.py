@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,7 +46,13 @@ class RecurrentOps:
 
         def buffer(self, name: str, columns: int, outputs: bool = False) -> Buffer: ...
         def _append(
-            self, kind: str, kernel: Kernel, reads: dict, writes: dict, keep: tuple = (), **fields: object
+            self,
+            kind: str,
+            kernel: Kernel,
+            reads: dict[Any, str],
+            writes: dict[Any, str],
+            keep: tuple[Any, ...] = (),
+            **fields: Any,
         ) -> None: ...
         def _rows_of(self, out: Buffer, source: Buffer) -> int: ...
         def _columns(self, buffer: Buffer) -> int: ...

@@ -115,7 +115,7 @@ class Runner:
         found = profile_of(measured, [()] * len(measured), self.state.outputs_address, seconds, SAMPLING)
         return replace(found, tokens=tokens)
 
-    def _record(self, rows: int, outputs: int, fuse: bool):
+    def _record(self, rows: int, outputs: int, fuse: bool) -> tuple[Program, np.ndarray]:
         cancel = self.team.address(CANCEL)
         p = Recorder(self.state, self.cache, self.context_length, self.threads, cancel, rows, outputs)
         logits = forward(p, self.model)

@@ -26,8 +26,8 @@ from zlib import crc32
 
 import numpy as np
 
+from tinyllm_engine.cached_types import PAGE
 from tinyllm_engine.errors import SavedStateError
-from tinyllm_engine.kv_cache import PAGE
 from tinyllm_engine.runner import Runner, Sequence
 
 MAGIC, VERSION = b"TLKV", 1

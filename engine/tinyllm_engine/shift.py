@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinyllm_engine.cached_rows import read_keys, read_values, write_keys, write_values
+from tinyllm_engine.cached_types import PAGE
 from tinyllm_engine.errors import UnsupportedModelError
-from tinyllm_engine.kv_cache import PAGE, KVCache, PageTable
+from tinyllm_engine.kv_cache import KVCache, PageTable
 from tinyllm_engine.parts.attention import Attention
 from tinyllm_engine.parts.latent_attention import AbsorbedHeads, LatentAttention
 from tinyllm_engine.rope import Rope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tinyllm_engine.kernels import streams as kernels
 from tinyllm_engine.program import ALL, Buffer
@@ -17,7 +17,13 @@ class StreamOps:
     if TYPE_CHECKING:
 
         def _append(
-            self, kind: str, kernel: Kernel, reads: dict, writes: dict, keep: tuple = (), **fields: object
+            self,
+            kind: str,
+            kernel: Kernel,
+            reads: dict[Any, str],
+            writes: dict[Any, str],
+            keep: tuple[Any, ...] = (),
+            **fields: Any,
         ) -> None: ...
         def _rows_of(self, out: Buffer, source: Buffer) -> int: ...
         def _columns(self, buffer: Buffer) -> int: ...

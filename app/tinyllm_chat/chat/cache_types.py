@@ -36,7 +36,8 @@ def types_for(shapes: Sequence[Any], k_type: str, v_type: str) -> tuple[str, str
 def bytes_per_token(shapes: Sequence[Any], k_type: str, v_type: str) -> int:
     """Bytes of keys and values that one token takes in all layers, with types from `types_for`."""
     (k_block, k_bytes), (v_block, v_bytes) = BLOCKS[k_type], BLOCKS[v_type]
-    keys, values = (sum(shape.heads * getattr(shape, field) for shape in shapes) for field in ("k_size", "v_size"))
+    keys = sum(int(shape.heads * shape.k_size) for shape in shapes)
+    values = sum(int(shape.heads * shape.v_size) for shape in shapes)
     return max(1, keys * k_bytes // k_block + values * v_bytes // v_block)
 
 

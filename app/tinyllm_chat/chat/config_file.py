@@ -141,7 +141,7 @@ def _with_tomlkit(text: str, table: str, name: str, value: Any) -> str | None:
 def _written(value: Any) -> str:
     import tomlkit
 
-    return tomlkit.item(value).as_string()
+    return str(tomlkit.item(value).as_string())
 
 
 def _shown(value: Any) -> str:

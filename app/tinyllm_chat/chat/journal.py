@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tinyllm_chat.chat.files import make_private_folder, open_private, sync_folder
 
@@ -177,7 +177,7 @@ def _is_record(file: Any, start: int) -> bool:
         return False
 
 
-def _end_of_last_line(file: Any, end: int) -> int:
+def _end_of_last_line(file: BinaryIO, end: int) -> int:
     """Offset behind the last newline before `end`."""
     while end > 0:
         start = max(0, end - 65536)

@@ -73,7 +73,8 @@ def _checked_texts(ctx: click.Context, parameter: click.Parameter, value: tuple[
 
 
 def _checked(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    from tinyllm_chat.chat.settings import SettingsError, check
+    from tinyllm_chat.chat.errors import SettingsError
+    from tinyllm_chat.chat.settings import check
 
     name = parameter.name or ""
     if value is None or value == ():

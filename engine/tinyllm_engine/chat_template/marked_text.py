@@ -62,7 +62,7 @@ class MarkedText(str):
         parts = list(parts)
         return MarkedText(super().join(parts), self.marks.join(map(marks_of, parts)))
 
-    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> MarkedText:  # type: ignore[override]
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> MarkedText:
         if old:
             return MarkedText(new).join(self.split(old, count))
         pieces = ["", *self, ""]  # an empty text is found before each character and at the end

@@ -145,7 +145,7 @@ class _Parser:
 
     def _repeated(self, name: str, items: list[Item], least: int, most: int | None) -> Reference:
         if len(items) == 1 and items[0] == Reference(getattr(items[0], "rule", -1)):
-            number = items[0].rule  # type: ignore[union-attr]
+            number = items[0].rule
         else:
             number = self._anonymous(name)
             self._rules[number] = Rule(name, (tuple(items),))

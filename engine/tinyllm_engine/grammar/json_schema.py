@@ -233,7 +233,7 @@ class _Converter:
                 todo.insert(0, self._find(part["$ref"], place) if isinstance(part["$ref"], str) else None)
                 continue
             if len(parts) == 1 and not merged["properties"] and not todo:
-                return part  # type: ignore[no-any-return]
+                return part
             if not isinstance(part, dict) or not part.keys() <= kinds or part.get("type", "object") != "object":
                 self._fail(place, "allOf is supported for objects with properties only")
             merged["properties"] |= part.get("properties", {})
