@@ -19,7 +19,7 @@ from tinyllm_engine import jit
 from tinyllm_engine.jit import Compiled
 from tinyllm_engine.model import Progress
 
-STAGE = "compiling kernels"
+STAGE, LOADING = "compiling kernels", "loading kernels"
 WORTH_CHILDREN = 3  # a child needs most of a second to import Numba
 MAX_CHILDREN = 4
 SLOWEST_FIRST = ("attend_", "matmul_", "sample", "values_", "scores_", "matvec_")
@@ -30,11 +30,12 @@ def prepare(wanted: Sequence[Compiled], progress: Progress | None = None) -> Non
     report = progress or unreported
     wanted = [item for item in dict.fromkeys(wanted) if not item.is_prepared]
     missing = compile_missing(wanted, report)
+    stage = STAGE if missing else LOADING
     for done, item in enumerate(wanted):
         if not missing or not item.is_cached:
-            report(STAGE, done, len(wanted))
+            report(stage, done, len(wanted))
         item.prepare()
-    report(STAGE, len(wanted), len(wanted))
+    report(stage, len(wanted), len(wanted))
 
 
 def unreported(stage: str, done: int, total: int) -> None:

@@ -116,6 +116,20 @@ async def test_help_lists_every_action_with_keys_and_command(open_chat, close):
         assert not chat.toasts
 
 
+async def test_help_begins_with_what_comes_first(open_chat):
+    async with open_chat() as chat:
+        await chat.press("f1")
+        shown = "\n".join(chat.screen)
+        assert shown.index("Send the message") < shown.index("Stop the answer") < shown.index("Ctrl+P searches")
+
+
+async def test_one_can_search_from_the_help(open_chat):
+    async with open_chat() as chat:
+        await chat.press("f1")
+        await chat.press("ctrl+p")
+        await chat.until(lambda: isinstance(chat.app.screen, CommandPalette))
+
+
 async def test_help_fits_a_small_terminal(open_chat):
     async with open_chat(size=(60, 20)) as chat:
         await chat.send("/help")
@@ -244,7 +258,9 @@ class Models:
             ModelChoice("third", "98 MB to download"),
         ]
 
-    def fetch(self, name, progress):
+    def find(self, name, progress):
+        if name.startswith("/"):
+            return name
         progress("downloading", 40, 100)
         if self.failure is not None:
             raise self.failure
@@ -299,12 +315,12 @@ async def test_a_download_can_be_stopped(open_chat):
     models = Models()
     going_on = threading.Event()
 
-    def fetch(name, progress):
+    def find(name, progress):
         while True:  # as long as nobody stops it
             progress("downloading", 40, 100)
             going_on.set()
 
-    models.fetch = fetch
+    models.find = find
     async with open_chat(model=None, models=models) as chat:
         await chat.until(lambda: choosing(chat))
         await chat.press("end", "enter")

@@ -185,7 +185,7 @@ async def test_loading_shows_its_stages(open_chat):
         await chat.until(lambda: chat.backend.opened)
         await chat.sees("opening")
         chat.backend.loading("compiling kernels", 7, 20)
-        await chat.sees("compiling kernels 35 %")
+        await chat.sees("compiling kernels 35 % · only the first time")
         assert "━━····" in chat.text
         chat.backend.finish_opening()
         await chat.until(lambda: chat.app.pane.progress is None)

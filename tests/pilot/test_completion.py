@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tinyllm_chat.chat.describing import ModelFacts
 from tinyllm_chat.tui.actions import COMMANDS
 from tinyllm_chat.tui.models import ModelChoice
 
@@ -56,6 +57,12 @@ async def test_models_that_are_here_are_suggested(open_chat):
         def choices(self):
             return [ModelChoice("a", "", "/models/a.gguf"), ModelChoice("b", "to download")]
 
+        def find(self, name, progress):
+            return name
+
+        def describe(self, path):
+            return ModelFacts()
+
         def opened(self, path):
             pass
 
@@ -63,7 +70,7 @@ async def test_models_that_are_here_are_suggested(open_chat):
         await chat.type("/model ")
         await chat.until(lambda: shown(chat) == ["/model /models/a.gguf"])
         await chat.press("tab", "enter")
-        assert chat.backend.opened[-1] == "/models/a.gguf"
+        await chat.until(lambda: chat.backend.opened[-1] == "/models/a.gguf")
 
 
 def test_every_command_and_setting_is_found_by_its_beginning():

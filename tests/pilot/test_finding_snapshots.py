@@ -108,7 +108,7 @@ class Models:
     def describe(self, path: str) -> ModelFacts:
         return self.facts[path]
 
-    def fetch(self, name: str, progress: Any) -> str:
+    def find(self, name: str, progress: Any) -> str:
         raise NotImplementedError
 
     def opened(self, path: str) -> None:

@@ -36,9 +36,11 @@ class Models:
         ]
 
     def describe(self, path: str) -> ModelFacts:
-        return FACTS[path]
+        return FACTS.get(path, ModelFacts())
 
-    def fetch(self, name: str, progress: Any) -> str:
+    def find(self, name: str, progress: Any) -> str:
+        if name.startswith("/"):
+            return name
         self.fetched.append(name)
         if name.endswith("missing.gguf"):
             raise DownloadError(f"{name}: the repository has no such file")
@@ -97,6 +99,32 @@ async def test_the_command_downloads_as_well_and_says_what_is_wrong(open_chat):
         await chat.send("/model hf:owner/name/missing.gguf")
         await chat.sees("the repository has no")
         assert len(chat.backend.opened) == 1
+
+
+@pytest.mark.parametrize("name", ["/broken", "hf:owner/name/missing.gguf"])
+async def test_the_model_in_use_stays_where_another_cannot_take_its_place(open_chat, name):
+    async with open_chat("Still here.", models=Models()) as chat:
+        await chat.send(f"/model {name}")
+        await chat.until(lambda: "▌" in chat.text and chat.app.pane.progress is None)
+        assert len(chat.backend.opened) == 1
+        await chat.ask("Are you there?")
+        await chat.sees("Still here.")
+
+
+async def test_a_name_opens_what_it_means_on_the_command_line(open_chat):
+    models = Models()
+    async with open_chat(models=models) as chat:
+        await chat.send("/model smollm2")
+        await chat.until(lambda: chat.backend.opened[-1] == "/fetched.gguf")
+        assert models.fetched == ["smollm2"]
+
+
+async def test_who_chooses_no_model_is_told_how_to_get_one(open_chat):
+    async with open_chat(model=None, models=Models()) as chat:
+        await choosing(chat, "broken")
+        await chat.press("escape")
+        await chat.sees("▌ No model is open")
+        await chat.sees("▌ /model")
 
 
 async def test_what_was_opened_is_remembered(open_chat):

@@ -334,7 +334,8 @@ def test_progress_counts_kernels_to_the_end(model):
     seen = []
     Runner(model, context_length=CONTEXT, progress=lambda *event: seen.append(event)).close()
     stages, done, totals = zip(*seen, strict=True)
-    assert set(stages) == {"compiling kernels"}
+    assert len(set(stages)) == 1
+    assert set(stages) <= {"compiling kernels", "loading kernels"}  # whichever the cache leaves to do
     assert list(done) == sorted(done)
     assert done[-1] == totals[-1] == max(done)
     assert len(set(totals)) == 1

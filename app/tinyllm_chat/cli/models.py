@@ -18,17 +18,29 @@ from tinyllm_chat.cli.progress import ProgressBar
 from tinyllm_chat.cli.text import size
 from tinyllm_chat.tui.models import ModelChoice
 
+Progress = Callable[[str, int, int], None]  # stage, done, total: of bytes
+
 
 def model_path(name: str, paths: Paths) -> Path:
-    """The file that `name` means; a model of the catalogue or an `hf:` one is downloaded first, with a bar.
+    """The file that `name` means; what is not here yet is downloaded first, with a bar. Raises ChatError."""
+    label = name.rpartition("/")[2]
+    with ProgressBar(in_bytes=True) as bar:
+        return find(name, paths, lambda stage, done, total: bar.update(f"{label}: {stage}", done, total))
+
+
+def fetch(entry: CatalogueEntry, paths: Paths) -> Path:
+    """Downloads a catalogue model with a bar on standard error and returns its path. Raises DownloadError."""
+    with ProgressBar(in_bytes=True) as bar:
+        return pull(entry, paths.models, lambda stage, done, total: bar.update(f"{entry.name}: {stage}", done, total))
+
+
+def find(name: str, paths: Paths, progress: Progress) -> Path:
+    """The file that `name` means; a model of the catalogue or an `hf:` one is downloaded where it is not here yet.
 
     A name that nothing else has is looked for where other programs keep models. Raises ChatError.
     """
     if (wanted := parse_hub_name(name)) is not None:
-        with ProgressBar(in_bytes=True) as bar:
-            return pull_from_hub(
-                wanted, paths.models, lambda stage, done, total: bar.update(f"{wanted.file}: {stage}", done, total)
-            )
+        return pull_from_hub(wanted, paths.models, progress)
     try:
         found = resolve_model(name, paths)
     except ModelNotFoundError:
@@ -36,17 +48,7 @@ def model_path(name: str, paths: Paths) -> Path:
         if elsewhere is None:
             raise
         return elsewhere
-    return found if isinstance(found, Path) else fetch(found, paths)
-
-
-def fetch(entry: CatalogueEntry, paths: Paths) -> Path:
-    """Downloads a catalogue model with a bar on standard error and returns its path. Raises DownloadError."""
-
-    def show(stage: str, done: int, total: int) -> None:
-        progress.update(f"{entry.name}: {stage}", done, total)
-
-    with ProgressBar(in_bytes=True) as progress:
-        return pull(entry, paths.models, show)
+    return found if isinstance(found, Path) else pull(found, paths.models, progress)
 
 
 class Models:
@@ -72,10 +74,8 @@ class Models:
     def describe(self, path: str) -> ModelFacts:
         return self._describer.describe(Path(path))
 
-    def fetch(self, name: str, progress: Callable[[str, int, int], None]) -> str:
-        if (wanted := parse_hub_name(name)) is not None:
-            return str(pull_from_hub(wanted, self._paths.models, progress))
-        return str(pull(load_catalogue()[name], self._paths.models, progress))
+    def find(self, name: str, progress: Progress) -> str:
+        return str(find(name, self._paths, progress))
 
     def opened(self, path: str) -> None:
         RecentModels(self._paths).add(Path(path))

@@ -18,7 +18,6 @@ from tinyllm_chat.chat.exports import FORMATS
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, parse
 from tinyllm_chat.tui.message_actions import MessageActions
 from tinyllm_chat.tui.model_actions import ModelActions
-from tinyllm_chat.tui.models import HUB_PREFIX
 from tinyllm_chat.tui.registry import PROGRAM, SAMPLING, VIEW, Commands, action, actions_of, values_of
 from tinyllm_chat.tui.text import label, sampling_value
 
@@ -289,18 +288,16 @@ class Actions(MessageActions, ModelActions):
     # Program
 
     @action(
-        "Choose a model, or open the one in a file",
+        "Choose a model, or open one by its name or file",
         slash="model",
-        argument="[FILE]",
+        argument="[NAME]",
         keys="f2",
         complete=lambda actions, _: actions.model_paths(),
         group=PROGRAM,
     )
     def model(self, argument: str) -> None:
-        if argument.lower().startswith(HUB_PREFIX):
-            self._app.models.fetch(argument)
-        elif argument:
-            self._app.models.open(os.path.expanduser(argument))
+        if argument:
+            self._app.models.find(argument)
         else:
             self._app.models.choose()
 

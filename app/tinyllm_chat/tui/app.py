@@ -220,10 +220,14 @@ class TinyLLMChatApp(SteadyApp, inherit_bindings=False):
         from tinyllm_chat.tui.screens import HelpScreen, help_of
 
         if isinstance(self.screen, HelpScreen):
-            self.screen.dismiss(None)
+            self.screen.dismiss(False)
         else:
             here = help_of(self.screen) if self.screen.is_modal else ()
-            self.push_screen(HelpScreen(self.keymap.actions, here))
+            self.push_screen(HelpScreen(self.keymap.actions, here), self._help_left)
+
+    def _help_left(self, searching: bool | None) -> None:
+        if searching:
+            self.show_palette()
 
     def show_settings(self, first: str = "") -> None:
         from tinyllm_chat.tui.settings_screen import SettingsScreen

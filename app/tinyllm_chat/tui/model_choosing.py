@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from textual.worker import get_current_worker
 
-from tinyllm_chat.chat.errors import ChatError, DownloadCancelled
+from tinyllm_chat.chat.errors import ChatError, DownloadCancelled, ModelNotFoundError
 from tinyllm_chat.tui.models import ModelChoice, ModelSource
 from tinyllm_chat.tui.text import clean_line
 from tinyllm_chat.tui.widgets.progress import Progress
@@ -53,12 +54,10 @@ class ModelChoosing:
         self._app.push_screen(ModelScreen(self._models), self._chosen)
 
     def _chosen(self, choice: ModelChoice | None) -> None:
-        if choice is None:
-            return
-        if choice.path is not None:
-            self.open(choice.path)
-        else:
-            self.fetch(choice.name)
+        if choice is not None:
+            self.find(choice.path or choice.name)
+        elif self._app.session.model is None and self._app.session.loading is None:
+            self._app.report("No model is open", "warning", ["model"])
 
     # Names
 
@@ -80,22 +79,22 @@ class ModelChoosing:
         self._paths = paths
         self._app.writing.changed()
 
-    # Downloads
+    # From a name to a model
 
-    def fetch(self, name: str) -> None:
-        """Downloads a model and opens it."""
+    def find(self, name: str) -> None:
+        """Opens what a name or a path means, downloaded where it is not here. Where that fails, nothing changes."""
         if self._models is None:
-            self._app.say("Models cannot be downloaded here", "warning")
+            self.open(os.path.expanduser(name))
             return
-        self._app.feed.show_progress(Progress.of_stage(f"{clean_line(name)}: starting the download", 0, 0))
-        work = partial(self._fetch, self._models, name)
+        self._app.feed.show_progress(Progress.of_stage(f"{clean_line(name)}: looking for it", 0, 0))
+        work = partial(self._find, self._models, name)
         self._app.run_worker(work, group=DOWNLOAD, exclusive=True, thread=True)
 
     def stop_fetching(self) -> None:
         self._app.workers.cancel_group(self._app, DOWNLOAD)
 
-    def _fetch(self, models: ModelSource, name: str) -> None:
-        """On a worker thread: downloads a model, then has it opened."""
+    def _find(self, models: ModelSource, name: str) -> None:
+        """On a worker thread. The model in use is given up only for one that can take its place."""
         app, worker = self._app, get_current_worker()
 
         def progress(stage: str, done: int, total: int) -> None:
@@ -104,7 +103,9 @@ class ModelChoosing:
             app.call_from_thread(app.feed.show_progress, Progress.of_stage(f"{name}: {stage}", done, total))
 
         try:
-            path = models.fetch(name, progress)
+            path = models.find(name, progress)
+            if app.session.model is not None and (problem := models.describe(path).problem) is not None:
+                raise ModelNotFoundError(f"{path}: {problem}")
         except (ChatError, OSError) as error:
             if app.is_running:
                 app.call_from_thread(self._failed, str(error))

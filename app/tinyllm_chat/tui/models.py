@@ -30,10 +30,10 @@ class ModelSource(Protocol):
     def describe(self, path: str) -> ModelFacts:
         """What is in a file. Called on a worker thread. Raises nothing."""
 
-    def fetch(self, name: str, progress: Callable[[str, int, int], None]) -> str:
-        """Downloads a model of the catalogue, or an `hf:` one, and returns its path. Called on a worker thread.
+    def find(self, name: str, progress: Callable[[str, int, int], None]) -> str:
+        """The file of a name or a path; a model of the catalogue, or an `hf:` one, is downloaded where it is not here.
 
-        `progress(stage, done, total)`, total 0 where it is not known. Raises ChatError.
+        Called on a worker thread. `progress(stage, done, total)`, total 0 where it is not known. Raises ChatError.
         """
 
     def opened(self, path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -22,8 +23,11 @@ HELP_COLUMN = 30  # cells for the keys and the slash command
 _CLOSING: list[BindingType] = [Binding("escape,ctrl+c", "dismiss_empty", "Close", show=False)]
 
 
-class HelpScreen(ModalScreen[None]):
-    """What the screen below can do, then every action of the chat with its keys and its slash command."""
+class HelpScreen(ModalScreen[bool]):
+    """What the screen below can do, then every action of the chat with its keys and its slash command.
+
+    Its result is whether the user would rather search.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [*_CLOSING, Binding("f1,q,enter", "dismiss_empty", "Close", show=False)]
 
@@ -32,6 +36,8 @@ class HelpScreen(ModalScreen[None]):
         super().__init__()
         self._actions = tuple(actions)
         self._here = tuple(here)
+        # What is found acts on the chat, not on what covers it.
+        self._search = next((entry for entry in self._actions if entry.name == "palette" and not here), None)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet -high"):
@@ -46,12 +52,17 @@ class HelpScreen(ModalScreen[None]):
                     for entry in self._actions:
                         if entry.group == group:
                             yield HelpRow("  ".join(key_names(entry)), entry.usage, entry.help)
-            yield Static(
-                Content.styled("Esc closes · a message that starts with / is written //", MUTED), classes="foot"
-            )
+            search = [] if self._search is None else [f"{key} searches" for key in key_names(self._search)[:1]]
+            foot = ["Esc closes", "↑↓ scroll", *search, "// begins a message with /"]
+            yield Static(Content.styled(" · ".join(foot), MUTED), classes="foot")
+
+    def on_key(self, event: events.Key) -> None:
+        if self._search is not None and event.key in self._search.keys:
+            event.stop()
+            self.dismiss(True)
 
     def action_dismiss_empty(self) -> None:
-        self.dismiss(None)
+        self.dismiss(False)
 
 
 def help_of(screen: Screen[Any]) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from tinyllm_chat.chat.events import Condensing
 from tinyllm_chat.tui.text import clean_line, count, duration, rate
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED
 
+_ONCE = {"compiling kernels": " · only the first time"}  # what takes long enough to make one wonder
 WIDE, BAR, SHORT_BAR = 80, 24, 6  # columns from which a bar has its full length; the length there and below
 
 
@@ -24,7 +25,7 @@ class Progress:
     @classmethod
     def of_stage(cls, stage: str, done: int, total: int) -> Progress:
         share = f" {100 * done // total} %" if total > 0 else ""
-        return cls(f"{stage}{share}", done, total)
+        return cls(f"{stage}{share}{_ONCE.get(stage, '')}", done, total)
 
     @classmethod
     def of_prompt(cls, done: int, total: int, tokens_per_second: float) -> Progress:
