@@ -145,3 +145,9 @@ def test_every_action_with_keys_has_one_that_a_plain_terminal_sends() -> None:
     plain = plain_keys()
     assert {"escape", "enter", "ctrl+j", "alt+up", "f5", "pageup"} <= plain
     assert [entry.name for entry in ACTIONS if entry.keys and not set(entry.keys) & plain] == []
+
+
+@pytest.mark.parametrize("of", ["keys", "message_keys", "slash"])
+def test_nothing_that_is_pressed_or_typed_means_two_actions(of: str) -> None:
+    named = [name for entry in ACTIONS for name in getattr(entry, of)]
+    assert sorted(named) == sorted(set(named))
