@@ -152,6 +152,17 @@ async def test_an_own_message_is_edited_and_sent_beside_the_old_one(open_chat):
         await chat.sees("two")
 
 
+@pytest.mark.parametrize("width", [60, 80, 100])
+async def test_that_a_message_is_being_edited_is_seen_on_every_screen(open_chat, width):
+    async with open_chat("A.", size=(width, 24)) as chat:
+        await talk(chat, "one")
+        await chat.press("alt+e")
+        await chat.until(lambda: "editing a message · Esc leaves it as it is" in "\n".join(chat.screen))
+        await chat.press("escape")
+        await chat.until(lambda: "editing a message" not in "\n".join(chat.screen))
+        assert width >= 100 or "KV" in "\n".join(chat.screen)
+
+
 async def test_escape_leaves_an_edit_and_the_draft_is_back(open_chat):
     async with open_chat("A.") as chat:
         await talk(chat, "one")

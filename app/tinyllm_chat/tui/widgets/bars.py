@@ -17,6 +17,7 @@ from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, joined, r
 
 WIDE = 110  # columns from which hints stand further apart
 STATUS_MAP = 12  # cells of the cache's picture in the status line
+SHORTEST_STATUS = 7  # cells of the status line that still say something
 SHORTEST_TITLE = 8  # of a chat; less says nothing
 
 
@@ -93,12 +94,13 @@ class Rule(Widget):
             line = line[: self._joint] + "┬" + line[self._joint + 1 :]
         parts: list[Content | str | tuple[str, str | Style]] = []
         used = 0
-        if self._status and width > 12:
-            status = self._status.truncate(width - 6, ellipsis=True)
+        note = f" {self._note} " if self._note and len(self._note) + 6 <= width else ""
+        end = "──" if note else ""
+        room = width - 6 - len(note)  # what is noted now comes before figures that are always there
+        if self._status and room >= SHORTEST_STATUS:
+            status = self._status.truncate(room, ellipsis=True)
             parts += [("── ", FAINT), status, " "]
             used = status.cell_length + 4
-        note = f" {self._note} " if self._note and used + len(self._note) + 6 <= width else ""
-        end = "──" if note else ""
         parts += [(line[used : width - len(note) - len(end)], FAINT), (note, ACCENT), (end, FAINT)]
         return Content.assemble(*parts)
 
