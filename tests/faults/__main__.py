@@ -16,8 +16,8 @@ def main() -> int:
     )
     parser.add_argument(
         "what",
-        choices=("kill", "power", "save"),
-        help="kill -9; the same and all that was not synced gone; kill -9 while a chat's cache is written",
+        choices=("kill", "two", "power", "save"),
+        help="kill -9; of two programs at a time; and all that was not synced gone; while a chat's cache is written",
     )
     parser.add_argument("--runs", type=int, default=100, metavar="N")
     parser.add_argument("--allowed", type=float, default=ALLOWED, metavar="SECONDS", help="of text that may be lost")
@@ -26,7 +26,13 @@ def main() -> int:
     started = time.monotonic()
     if arguments.what == "save":
         return _save(arguments.runs, arguments.seed)
-    outcome = kill(arguments.runs, power=arguments.what == "power", seed=arguments.seed, allowed=arguments.allowed)
+    outcome = kill(
+        arguments.runs,
+        programs=2 if arguments.what == "two" else 1,
+        power=arguments.what == "power",
+        seed=arguments.seed,
+        allowed=arguments.allowed,
+    )
     print(
         f"{outcome.runs} programs killed, {outcome.chats} transcripts read, {outcome.seen} texts compared, "
         f"at most {outcome.most_lost:.2f} s of text lost, {len(outcome.problems)} problems, "

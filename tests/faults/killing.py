@@ -30,10 +30,11 @@ class Outcome:
     problems: list[str] = field(default_factory=list)
 
 
-def kill(runs: int, *, power: bool = False, seed: int = 1, allowed: float = ALLOWED) -> Outcome:
+def kill(runs: int, *, programs: int = 1, power: bool = False, seed: int = 1, allowed: float = ALLOWED) -> Outcome:
     """Kills so many programs, each of which goes on where the one before it ended.
 
-    power: with the program, all is gone that was not synced to the disk.
+    programs: that run at a time, in the same folders
+    power: with the program, all is gone that was not synced to the disk
     allowed: seconds of text that may be lost
     """
     outcome, draw = Outcome(), random.Random(seed)
@@ -42,10 +43,10 @@ def kill(runs: int, *, power: bool = False, seed: int = 1, allowed: float = ALLO
         for run in range(runs):
             if run % 50 == 0:  # else the chats get longer and longer
                 places = places_in(Path(name) / str(run))
-            lines, ended = _killed(places, seed * 1_000_000 + run, draw.random() * LONGEST)
+            lines, ended = _killed(places, seed * 1_000_000 + run * programs, draw.random() * LONGEST, programs)
             if power:
                 _cut(places, lines)
-            outcome.runs += 1
+            outcome.runs += programs
             before = len(outcome.problems)
             _check(places, lines, ended, outcome, allowed)
             if len(outcome.problems) > before:
@@ -53,16 +54,10 @@ def kill(runs: int, *, power: bool = False, seed: int = 1, allowed: float = ALLO
     return outcome
 
 
-def _killed(places: Paths, seed: int, seconds: float) -> tuple[list[dict[str, Any]], float]:
-    """What a program had reported when it was killed, and when that was."""
+def _killed(places: Paths, seed: int, seconds: float, programs: int) -> tuple[list[dict[str, Any]], float]:
+    """What programs had reported when they were killed, and when that was."""
     reading, writing = os.pipe()
-    started = os.fork()
-    if started == 0:
-        os.close(reading)
-        try:
-            Chatter(places, seed, Report(writing).seen).run()
-        finally:
-            os._exit(3)
+    started = [_start(places, seed + number, reading, writing) for number in range(programs)]
     os.close(writing)
     # From the first sign of life on: a start takes as long as it takes.
     data = os.read(reading, 1 << 16)
@@ -71,16 +66,27 @@ def _killed(places: Paths, seed: int, seconds: float) -> tuple[list[dict[str, An
     while (left := end - time.monotonic()) > 0:
         time.sleep(min(left, 0.005))
         data += _available(reading)
-    os.kill(started, signal.SIGKILL)
+    for pid in started:
+        os.kill(pid, signal.SIGKILL)
     ended = time.monotonic()
-    _, status = os.waitpid(started, 0)
+    if not all(os.WIFSIGNALED(os.waitpid(pid, 0)[1]) for pid in started):
+        raise RuntimeError("a chatter ended by itself")
     os.set_blocking(reading, True)
     while part := os.read(reading, 1 << 16):
         data += part
     os.close(reading)
-    if not os.WIFSIGNALED(status):
-        raise RuntimeError("the chatter ended by itself")
     return [json.loads(line) for line in data.split(b"\n")[:-1]], ended
+
+
+def _start(places: Paths, seed: int, reading: int, writing: int) -> int:
+    started = os.fork()
+    if started == 0:
+        os.close(reading)
+        try:
+            Chatter(places, seed, Report(writing).seen).run()
+        finally:
+            os._exit(3)
+    return started
 
 
 def _available(descriptor: int) -> bytes:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -113,3 +114,23 @@ def test_handlers_are_put_back():
     with ending_with(lambda code: None):
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_plain_chat_ends_in_order(tmp_path):
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    environ |= {f"TINYLLM_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "DATA", "STATE")}
+    program = subprocess.Popen(
+        [sys.executable, "-m", "tinyllm_chat", "--plain"],
+        env=environ,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdout is not None
+    while "Plain chat" not in program.stdout.readline():
+        assert program.poll() is None
+    program.send_signal(signal.SIGTERM)
+    _, said = program.communicate(timeout=120)
+    assert program.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in said
