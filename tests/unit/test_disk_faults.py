@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -101,6 +102,20 @@ def test_what_never_found_room_is_told_at_the_end(program, monkeypatch):
     again.open_chat(path.stem)
     again.close()
     assert texts(program, path)[0] == "before"
+
+
+def test_a_copy_that_is_made_on_a_full_disk_is_whole_when_there_is_room(program, monkeypatch):
+    for text in ("one", "two", "three"):
+        ask(program, text)
+    disk = FullDisk(monkeypatch, 0)
+    copy = program.store.create(program.session.conversation, "a copy", None)
+    for _ in range(3):
+        with suppress(TranscriptError):
+            copy.sync()
+    disk.left = 1 << 30
+    copy.close()
+    assert not copy.path.with_suffix(".lock").exists()
+    assert texts(program, copy.path) == [message.content for message in program.session.conversation.path()]
 
 
 def test_a_chat_that_cannot_be_saved_can_be_left(program, monkeypatch):

@@ -151,6 +151,7 @@ class Filing(ContextKeeping):
             return
         try:
             write(transcript)
+            transcript.check()
         except TranscriptError as error:
             self._own_events.append(Notice(str(error), "error"))
 

@@ -23,6 +23,9 @@ VERSION = 1
 class _Records(list[dict[str, Any]]):
     """Takes what a transcript records."""
 
+    def check(self) -> None:
+        pass
+
     def sync(self) -> None:
         pass
 

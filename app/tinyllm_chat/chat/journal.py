@@ -23,8 +23,8 @@ class JournalError(Exception):
 class Journal:
     """Appends records to a file. `append` never waits for the disk, `sync` does.
 
-    What could not be written (disk full) is kept and tried again with the next record. An error is raised once, by
-    the first call after it happened, and once more by `close` if there is still something that is not in the file.
+    What could not be written (disk full) is kept and tried again. An error is raised once, by the first of `check`,
+    `sync` and `close` after it happened, and once more by `close` if there is still something that is not in the file.
     """
 
     def __init__(self, path: Path, *, new: bool = False, sync_interval: float = SYNC_INTERVAL) -> None:
@@ -48,13 +48,19 @@ class Journal:
         self._thread.start()
 
     def append(self, record: dict[str, Any]) -> None:
-        """Queues one record. Raises JournalError."""
+        """Queues one record."""
         # ASCII only: a line holds any text, lone surrogates and NUL too, and ends nowhere but at its end.
         line = json.dumps(record, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
         with self._wake:
             self._pending += line
             self._wake.notify_all()
-        self._raise_error()
+
+    def check(self) -> None:
+        """Raises JournalError if something could not be written meanwhile."""
+        with self._wake:
+            error, self._error = self._error, None
+        if error is not None:
+            raise JournalError(error)
 
     def sync(self) -> None:
         """Returns when everything appended is on disk, or when that takes too long. Raises JournalError."""
@@ -65,7 +71,7 @@ class Journal:
             if not done and not self._slow and self._error is None:
                 self._slow = True
                 self._error = f"{self.path}: the disk is slow: what is new in the chat is not safe on it yet"
-        self._raise_error()
+        self.check()
 
     def close(self) -> None:
         """Syncs and closes. Raises JournalError if something could not be written."""
@@ -78,13 +84,7 @@ class Journal:
                 self._error = f"{self.path}: the disk does not answer: the end of the chat may be missing"
             elif self._pending and self._error is None:
                 self._error = f"{self.path}: the end of the chat could not be saved: {self._reason}"
-        self._raise_error()
-
-    def _raise_error(self) -> None:
-        with self._wake:
-            error, self._error = self._error, None
-        if error is not None:
-            raise JournalError(error)
+        self.check()
 
     def _run(self) -> None:
         try:

@@ -56,12 +56,17 @@ class RecordLog(Protocol):
     """What takes records: a journal on disk, or a list."""
 
     def append(self, record: dict[str, Any]) -> None: ...
+    def check(self) -> None: ...
     def sync(self) -> None: ...
     def close(self) -> None: ...
 
 
 class Transcript:
-    """The file of one chat. Every method but `sync` and `close` returns at once; all raise TranscriptError."""
+    """The file of one chat. Every method but `sync` and `close` returns at once.
+
+    What cannot be written is told by `check`, `sync` and `close`, all of which raise TranscriptError; nothing is left
+    out of a record of several parts for that.
+    """
 
     def __init__(self, chat_id: str, path: Path, journal: RecordLog | None, lock: LockFile | None) -> None:
         self.id = chat_id
@@ -164,6 +169,12 @@ class Transcript:
     def lift(self, cut: Cut) -> None:
         self._append("cut", {"end": cut.end})
 
+    def check(self) -> None:
+        """Says if something could not be written meanwhile."""
+        if self._journal is not None:
+            with _transcript_errors():
+                self._journal.check()
+
     def sync(self) -> None:
         """Returns when everything recorded is on disk."""
         if self._journal is not None:
@@ -185,8 +196,7 @@ class Transcript:
     def _append(self, kind: str, record: dict[str, Any]) -> None:
         if self._journal is None:
             raise TranscriptError(f"{self.path}: this chat is open for reading only")
-        with _transcript_errors():
-            self._journal.append({"type": kind, **record})
+        self._journal.append({"type": kind, **record})
 
 
 class TranscriptStore:
