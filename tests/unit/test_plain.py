@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tinyllm_chat.chat.errors import ModelNotFoundError
 from tinyllm_chat.chat.scripted import ScriptedBackend
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import Settings
@@ -58,6 +59,7 @@ class Conversation:
         self.session = Session(self.backend, session.pop("store", None), Settings(), **session)
         self.model = Path(model) if model is not None else None
         self.output: list[str] = []
+        self.find: Callable[[str], str] = str
 
     def with_lines(self, *lines: str | Callable[[], str], warnings: tuple[str, ...] = ()) -> list[str]:
         """What is said when these lines are typed one after the other."""
@@ -70,7 +72,7 @@ class Conversation:
                 raise EOFError
             return line() if callable(line) else line
 
-        chat = PlainChat(self.session, read=read, write=self.output.append, clock=lambda: 0.0)
+        chat = PlainChat(self.session, read=read, write=self.output.append, clock=lambda: 0.0, find=self.find)
         chat.run(self.model, list(warnings))
         self.session.close()
         return "".join(self.output).splitlines()
@@ -148,6 +150,20 @@ def test_help_names_what_works_here_and_the_rest_says_why_not() -> None:
 def test_without_a_model_a_message_is_not_lost_in_silence() -> None:
     lines = Conversation(model=None).with_lines("Hi", "/model /models/a.gguf", "Hi")
     assert any("the message was not sent" in line for line in lines)
+    assert "Hello there." in lines
+
+
+def test_a_model_is_opened_by_its_name_and_stays_where_there_is_none_of_a_name() -> None:
+    def find(name: str) -> str:
+        if name != "small":
+            raise ModelNotFoundError(f"{name}: no such file")
+        return "/models/small.gguf"
+
+    chat = Conversation(model=None)
+    chat.find = find
+    lines = chat.with_lines("/model small", "/model large", "Hi")
+    assert chat.backend.opened == ["/models/small.gguf"]
+    assert "large: no such file" in " ".join(lines)
     assert "Hello there." in lines
 
 

@@ -33,6 +33,7 @@ from tinyllm_chat.chat.events import (
     TextDelta,
 )
 from tinyllm_chat.chat.exports import FORMATS
+from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.presets import NONE
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, parse
@@ -53,7 +54,10 @@ WELCOME = "Plain chat. Type a message and press Enter. /help lists the commands,
 
 
 class PlainChat:
-    """`read` asks for a line and raises EOFError at the end; `write` puts text out at once."""
+    """`read` asks for a line and raises EOFError at the end; `write` puts text out at once.
+
+    `find`: from the name of a model to its file. Raises ChatError.
+    """
 
     def __init__(
         self,
@@ -62,11 +66,13 @@ class PlainChat:
         read: Callable[[str], str] = input,
         write: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
+        find: Callable[[str], str] = os.path.expanduser,
     ) -> None:
         self._session = session
         self._read = read
         self._write = write or _print
         self._clock = clock
+        self._find = find
         self._spoken = Spoken()
         self._said_stage, self._said_at = "", 0.0
         self._thinking = False
@@ -80,7 +86,7 @@ class PlainChat:
         if model is not None:
             self._open(str(model))
         else:
-            self._say("No model is open. /model FILE opens one.")
+            self._say("No model is open. /model NAME opens one.")
         if self._session.conversation.leaf is not None:
             self._repeat()
         while not self._leaving:
@@ -123,7 +129,7 @@ class PlainChat:
             if is_command(text):
                 self._command(text)
             elif self._session.model is None:
-                self._say("No model is open: the message was not sent. /model FILE opens one.")
+                self._say("No model is open: the message was not sent. /model NAME opens one.")
             else:
                 files = attachments(text, Path.cwd())
                 for file in files:
@@ -330,7 +336,7 @@ class PlainChat:
 
     def _do_model(self, argument: str) -> None:
         if argument:
-            self._open(os.path.expanduser(argument))
+            self._open(self._find(argument))
         else:
             model = self._session.model
             self._say(f"The model is {model.name}, {model.path}" if model is not None else "No model is open.")
@@ -388,11 +394,13 @@ class PlainChat:
 
 def run(session: Session, model: Path | None, warnings: list[str]) -> None:
     """Chats on standard input and output until the user leaves."""
+    from tinyllm_chat.cli.models import model_path
+
     _prepare_line_editing()
     for stream in (sys.stdout, sys.stdin):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    PlainChat(session).run(model, warnings)
+    PlainChat(session, find=lambda name: str(model_path(name, Paths.default()))).run(model, warnings)
 
 
 def _prepare_line_editing() -> None:
