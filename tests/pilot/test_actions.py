@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 from textual.command import CommandPalette
@@ -319,6 +320,7 @@ async def test_a_download_can_be_stopped(open_chat):
         while True:  # as long as nobody stops it
             progress("downloading", 40, 100)
             going_on.set()
+            time.sleep(0.02)  # the network gives the screen some time
 
     models.find = find
     async with open_chat(model=None, models=models) as chat:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,7 @@ from tinyllm_chat.chat.events import (
 
 TOKENS_PER_SECOND = 100.0  # what the script claims to reach
 SEED = 7319
+_TOKEN = re.compile(r"\s+\S*|\S+")
 SHARES = (("matmul Q4_1", 0.61), ("attention", 0.17), ("matmul Q6_K", 0.1), ("barrier wait", 0.06), ("sampling", 0.06))
 
 
@@ -353,14 +356,7 @@ def split_tokens(script: str | Sequence[str]) -> list[str]:
     """The token texts of a scripted answer."""
     if not isinstance(script, str):
         return list(script)
-    tokens: list[str] = []
-    for character in script:
-        starts = character.isspace() or not tokens
-        if starts and not (tokens and tokens[-1].isspace()):
-            tokens.append(character)
-        else:
-            tokens[-1] += character
-    return tokens
+    return _TOKEN.findall(script)
 
 
 def token_id(text: str) -> int:
@@ -383,7 +379,12 @@ def choice_of(text: str) -> TokenChoice:
 
 
 def _count(message: PromptMessage) -> int:
-    return len(split_tokens(message.content)) + 4  # the template around it
+    return _tokens_in(message.content) + 4  # the template around it
+
+
+@lru_cache(maxsize=256)  # asked for every message with every token
+def _tokens_in(text: str) -> int:
+    return len(split_tokens(text))
 
 
 def model_info(path: str, *, context_length: int = 8192, **changes: Any) -> ModelInfo:
