@@ -64,7 +64,7 @@ def test_a_mistake_is_one_line_and_the_rest_applies(
     keys, warnings = keys_of({**wanted, "copy": "f11"})
     assert keys == {**DEFAULTS, **changed, "copy": ("f11",)}
     (warning,) = warnings
-    assert said in warning
+    assert warning.startswith(f"config.toml: {said}")
     assert "\n" not in warning
     assert "\x1b" not in warning
 

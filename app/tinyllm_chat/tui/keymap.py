@@ -90,7 +90,7 @@ def keymap(actions: Sequence[Action], wanted: Mapping[str, Any]) -> Keymap:
             left = f"keeps {' and '.join(map(key_name, kept))}" if kept else "has no key now"
             warnings.append(f"[keys] {taken[lost[0]]} takes {key_name(lost[0])} from {entry.name}, which {left}")
         entries.append(replace(entry, keys=kept))
-    return Keymap(tuple(entries), tuple(warnings))
+    return Keymap(tuple(entries), tuple(f"config.toml: {warning}" for warning in warnings))
 
 
 def _usable(name: str, keys: str, taken: dict[str, str], warnings: list[str]) -> Iterable[str]:
