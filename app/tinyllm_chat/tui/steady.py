@@ -8,7 +8,9 @@ import sys
 from functools import partial
 from typing import Any
 
+from textual._styles_cache import StylesCache
 from textual.app import App
+from textual.await_complete import AwaitComplete
 from textual.screen import Screen
 
 from tinyllm_chat.tui.mishaps import Mishaps
@@ -43,6 +45,11 @@ class SteadyApp(App[None], inherit_bindings=False):
         """Leaves if it was closed. Not everywhere is there a signal then, and not every one arrives."""
         if self._has_terminal and not self.asked_to_leave and not _is_terminal():
             self.leave(HUNG_UP)
+
+    def pop_screen(self) -> AwaitComplete:
+        # What a thousand widgets looked like, those of closed screens too, would be remembered otherwise.
+        StylesCache.get_inner_outer.cache_clear()
+        return super().pop_screen()
 
     def panic(self, *renderables: Any) -> None:
         """What Textual calls when it cannot read the terminal, among other things."""

@@ -1,0 +1,24 @@
+"""What is closed is forgotten: a chat in which help was read a hundred times is no larger than any other."""
+
+from __future__ import annotations
+
+import gc
+
+from textual._styles_cache import StylesCache
+
+
+async def remembered(chat, times: int) -> int:
+    """How many widgets' looks are in memory after a screen with many was opened and closed."""
+    for _ in range(times):
+        await chat.press("f1")
+        await chat.press("escape")
+    await chat.press("f2")
+    await chat.press("escape")
+    gc.collect()
+    return sum(isinstance(each, StylesCache) for each in gc.get_objects())
+
+
+async def test_closed_screens_leave_nothing(open_chat):
+    async with open_chat(size=(100, 40)) as chat:
+        before = await remembered(chat, 1)
+        assert await remembered(chat, 3) <= before + 5
