@@ -19,14 +19,17 @@ from tinyllm_engine.errors import (
     ContextFullError,
     EngineError,
     ModelError,
+    NonFiniteLogitsError,
     SamplingError,
     TokenizerError,
     UnsupportedModelError,
 )
+from tinyllm_engine.gguf_header import shown
 from tinyllm_engine.grammar import Grammar
 from tinyllm_engine.kernels.top_tokens import TopTokens
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
 from tinyllm_engine.sampling.native import NativeSampler
+from tinyllm_engine.tensor import first_not_finite
 
 # Prompt tokens between two progress events: few at first, since on a slow machine many would look like a standstill;
 # more where that is quick, since a long batch unpacks each weight for more tokens.
@@ -228,7 +231,18 @@ class _Generation:
             reason = "cancelled"
         except ContextFullError:
             reason = "context_full"
+        except NonFiniteLogitsError as error:
+            raise self._explained(error) from None
         yield Finished(reason, self._stats(), self.text.rest())
+
+    def _explained(self, error: NonFiniteLogitsError) -> NonFiniteLogitsError:
+        """Names the tensor that is the reason, where one is."""
+        model = self.sequence.runner.model
+        found = first_not_finite(getattr(model, "tensors", {}).values())
+        if found is None:
+            return error
+        said = f"{model.path}: tensor {shown(found.name)} has weights that are no numbers"
+        return NonFiniteLogitsError(f"{said}: {error}")
 
     def _read_prompt(self) -> Generator[Event, None, NDArray[np.float32]]:
         """Evaluates the prompt from where the cache differs; returns the logits after it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy.typing as npt
 
 from tinyllm_engine.quants import QuantType
 
+_SEARCHED_ELEMENTS = 1 << 29  # so many weights are looked through for one that is no number
 _CHUNK_ELEMENTS = 1 << 20  # dequantize in pieces of this size: temporaries stay in the cache
 
 
@@ -81,3 +83,18 @@ class TensorView:
 
     def __repr__(self) -> str:
         return f"<TensorView {self.name!r} {self.type.name} {list(self.dims)}>"
+
+
+def first_not_finite(tensors: Iterable[TensorView]) -> TensorView | None:
+    """A tensor with weights that are NaN or infinite, the small ones first; None where none is found."""
+    left = _SEARCHED_ELEMENTS
+    for tensor in sorted(tensors, key=lambda tensor: tensor.nbytes):
+        step = max(1, _CHUNK_ELEMENTS // max(1, tensor.dims[0]))
+        for start in range(0, tensor.rows, step):
+            if left <= 0:
+                return None
+            values = tensor.dequantize(start, min(start + step, tensor.rows))
+            left -= values.size
+            if not np.isfinite(values).all():
+                return tensor
+    return None

@@ -143,6 +143,8 @@ def matrices(part: Any) -> Iterator[TensorView]:
 def read_weights(tensors: Tensors, facts: Architecture, config: ModelConfig) -> Weights:
     """The weights by role. ModelError names tensor, expected and found shape."""
     embedding = config.embedding_length
+    if not facts.recurrent and not any(config.head_count):
+        config.keys.fail(config.keys.get("attention.head_count")[0], "1 or more, in some block at least", 0)
     # some files have the matrix once, under either name
     only_output = "output.weight" in tensors and "token_embd.weight" not in tensors
     token_embd = tensors.view("output.weight" if only_output else "token_embd.weight")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import os
 import sys
 import tempfile
 import time
@@ -24,6 +23,9 @@ def main() -> int:
     parser.add_argument("what", choices=["models"])
     parser.add_argument("--files", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0, help="the number of the first file")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="stop after so many; it says how far it came"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, metavar="NUMBER", help="one file, here, with its traceback")
     arguments = parser.parse_args()
@@ -69,7 +71,10 @@ def run(arguments: argparse.Namespace, path: Path) -> int:
             if faults[f"{outcome.fault} {outcome.said}"] <= 2:
                 what = models.case(arguments.seed, outcome.number)[0]
                 print(f"{outcome.number}: {outcome.fault}: {outcome.said} ({what})", flush=True)
-    print(f"{arguments.files} files in {time.monotonic() - started:.0f} s, process {os.getpid()}: {dict(ends)}")
+        if time.monotonic() - started > arguments.seconds:
+            break
+    total, last = sum(ends.values()), arguments.first + sum(ends.values()) - 1
+    print(f"{total} files to number {last} in {time.monotonic() - started:.0f} s: {dict(ends)}")
     for fault, count in faults.most_common(40):
         print(f"{count:6}  {fault}")
     return 1 if faults else 0

@@ -26,7 +26,7 @@ from tinyllm_chat.chat.signals import ending_with, exit_at_once
 from tinyllm_chat.chat.transcript import TranscriptStore
 from tinyllm_chat.cli.failure import Failure, UsageFailure
 from tinyllm_chat.cli.input import read_text
-from tinyllm_chat.cli.text import one_line
+from tinyllm_chat.cli.text import one_line, put_out
 from tinyllm_chat.cli.verbs import VERBS
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def resuming(session: Session, typed: str | None, opened: Path | None) -> str:
 
 def print_paths(places: Paths) -> None:
     for name, path in places.listed().items():
-        click.echo(f"{name:12}{path}")
+        put_out(f"{name:12}{path}")
 
 
 def print_keys() -> None:

@@ -22,15 +22,16 @@ def command(chat: tuple[str, ...], format: str | None, output: str | None) -> No
     from tinyllm_chat.chat import exports
     from tinyllm_chat.chat.paths import Paths
     from tinyllm_chat.cli.chats import chat_library, chat_named
+    from tinyllm_chat.cli.text import put_out
 
     library = chat_library()
     conversation = library.read(chat_named(library, " ".join(chat)))
     if output == "-":
-        click.echo(exports.document(conversation, format or "md"), nl=False)
+        put_out(exports.document(conversation, format or "md"), nl=False)
         return
     if output is None:
         path = Paths.default().exports / exports.file_name(conversation, format or "md")
     else:
         path = Path(os.path.expanduser(output))
     exports.export(conversation, path, format)
-    click.echo(path)
+    put_out(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tinyllm_chat.cli.failure import Failure, UsageFailure
+from tinyllm_chat.cli.text import put_out
 
 
 @click.command("pull")
@@ -26,12 +27,12 @@ def command(name: str | None, listing: bool) -> None:
     from tinyllm_chat.cli.models import fetch, model_path
 
     if name.lower().startswith("hf:"):
-        click.echo(model_path(name, Paths.default()))
+        put_out(model_path(name, Paths.default()))
         return
     catalogue = load_catalogue()
     if name not in catalogue:
         raise Failure(f"{name}: the catalogue has no such model; known are {', '.join(catalogue)}")
-    click.echo(fetch(catalogue[name], Paths.default()))
+    put_out(fetch(catalogue[name], Paths.default()))
 
 
 def print_catalogue() -> None:

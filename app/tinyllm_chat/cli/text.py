@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
+import sys
 from typing import Any
 
 import click
@@ -31,6 +33,16 @@ def size(nbytes: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
         value /= 1000
     return f"{value:.4g} TB"
+
+
+def put_out(data: str | bytes | os.PathLike[str], nl: bool = True) -> None:
+    """Writes what others made on standard output: harmless to a terminal, to a pipe or a file byte for byte."""
+    raw = data if isinstance(data, bytes) else os.fsencode(data)
+    click.echo(printable(raw.decode("utf-8", "replace")) if is_terminal() else raw, nl=nl)
+
+
+def is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def print_json(value: Any) -> None:

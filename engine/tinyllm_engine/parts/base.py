@@ -145,12 +145,19 @@ class Tensors:
         found = " x ".join(str(dim) for dim in tensor.dims)
         return ModelError(f"{self.path}: tensor {tensor.name!r}: expected {wanted}, found {found}")
 
+    def _numbers(self, tensor: TensorView) -> np.ndarray:
+        """float32 [rows, dims[0]]; ModelError where they are not finite, which factors of rotations may be."""
+        values = tensor.dequantize()
+        if "rope" not in tensor.name and not np.isfinite(values).all():
+            raise ModelError(f"{self.path}: tensor {tensor.name!r}: expected finite numbers, found NaN or infinity")
+        return values
+
     def vector(self, name: str, length: int) -> np.ndarray:
         """float32 [length]"""
         tensor = self.view(name)
         if math.prod(tensor.dims) != length or tensor.dims[0] != length:
             raise self.wrong_shape(tensor, [length])
-        return np.ascontiguousarray(tensor.dequantize().reshape(-1))
+        return np.ascontiguousarray(self._numbers(tensor).reshape(-1))
 
     def optional(self, name: str, length: int) -> np.ndarray | None:
         """The same, or None where the file has no such tensor."""
@@ -161,14 +168,14 @@ class Tensors:
         tensor = self.view(name)
         if math.prod(tensor.dims) != count:
             raise self.wrong_shape(tensor, [count])
-        return np.ascontiguousarray(tensor.dequantize().reshape(-1))
+        return np.ascontiguousarray(self._numbers(tensor).reshape(-1))
 
     def matrix(self, name: str, inputs: int, outputs: int) -> np.ndarray:
         """float32 [outputs, inputs], of a small one that multiplies nothing."""
         tensor = self.view(name)
         if tensor.dims != (inputs, outputs):
             raise self.wrong_shape(tensor, [inputs, outputs])
-        return tensor.dequantize()
+        return self._numbers(tensor)
 
     def norm(self, name: str, length: int, kind: str, epsilon: float, weights: bool = True, heads: int = 1) -> Norm:
         """`name`.weight (or `name` itself, as some files have it), with `name`.bias where a layer norm has one.
@@ -179,12 +186,12 @@ class Tensors:
             return Norm(kind, np.ones(length, np.float32), np.zeros(length, np.float32), epsilon)
         stored = name if f"{name}.weight" not in self and name in self else f"{name}.weight"
         if heads > 1 and stored in self and math.prod(self.view(stored).dims) == length * heads:
-            weight = np.ascontiguousarray(self.view(stored).dequantize().reshape(-1))
+            weight = np.ascontiguousarray(self._numbers(self.view(stored)).reshape(-1))
         else:
             weight = self.vector(stored, length)
         bias = np.zeros(len(weight), np.float32)
         if kind == "layer" and f"{name}.bias" in self:
-            bias = np.ascontiguousarray(self.view(f"{name}.bias").dequantize().reshape(-1))
+            bias = np.ascontiguousarray(self._numbers(self.view(f"{name}.bias")).reshape(-1))
             if len(bias) != len(weight):
                 raise self.wrong_shape(self.view(f"{name}.bias"), [len(weight)])
         return Norm(kind, weight, bias, epsilon)

@@ -10,6 +10,7 @@ from support.command_line import run, the_line
 from tinyllm_chat.chat.conversation import Conversation
 from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.transcript import TranscriptStore
+from tinyllm_chat.cli.text import printable
 
 
 @pytest.fixture
@@ -39,6 +40,29 @@ def test_chats_lists_and_searches(two_chats: tuple[str, str]) -> None:
     assert "\x1b" not in run("chats", "wave").stdout
     (chat,) = json.loads(run("chats", "light", "--json").stdout)["chats"]
     assert (chat["id"], chat["title"], chat["messages"], chat["problem"]) == (light, "What is light?", 2, None)
+
+
+def test_a_document_on_a_terminal_steers_nothing(two_chats: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pipe it is what a file of it would be."""
+    _, light = two_chats
+    places = Paths.default()
+    for format in ("md", "json", "html"):
+        piped = run("export", light, "-o", "-", "--format", format).stdout
+        saved = places.data / f"chat.{format}"
+        assert run("export", light, "-o", str(saved)).exit_code == 0
+        assert piped.encode() == saved.read_bytes()
+        with monkeypatch.context() as terminal:
+            terminal.setattr("tinyllm_chat.cli.text.is_terminal", lambda: True)
+            shown = run("export", light, "-o", "-", "--format", format).stdout
+        assert shown == printable(piped)
+
+
+def test_a_path_on_a_terminal_steers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINYLLM_DATA_DIR", "/a\x1b]52;c;eA==\x07b")
+    assert "\x1b]52" in run("--paths").stdout
+    monkeypatch.setattr("tinyllm_chat.cli.text.is_terminal", lambda: True)
+    assert "/a]52;c;eA==b/models" in run("--paths").stdout
+    assert "\x1b" not in run("--paths").stdout
 
 
 def test_chats_says_when_there_are_none() -> None:
