@@ -51,7 +51,7 @@ def crash(number):
     import signal
 
     if number == 1:
-        os.kill(os.getpid(), signal.SIGSEGV)
+        os.kill(os.getpid(), signal.SIGKILL)
     if number == 2:
         raise ValueError("no\nsuch thing")
     if number == 3:
