@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -35,6 +36,7 @@ SOUND = {
     f"transcripts/{CHAT}.jsonl": b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS),
     f"transcripts/{CHAT}.lock": b'{"pid": 1}',
 }
+LETTER = b"a letter\nto a friend, without a newline at its end"
 DERIVED = {f"transcripts/{CHAT}.lock"}  # nobody misses what is in it
 
 
@@ -95,7 +97,7 @@ def link_to_nothing(path: Path, sound: bytes) -> None:
 
 def link_elsewhere(path: Path, sound: bytes) -> None:
     other = path.parent / "other.txt"
-    other.write_bytes(b"a letter to a friend, without a newline at its end")
+    other.write_bytes(LETTER)
     path.symlink_to(other)
 
 
@@ -151,6 +153,9 @@ def use_everything(places: Paths) -> list[str]:
     library.search("what")
     for chat in library.chats():
         said += [chat.problem] if chat.problem else []
+        for change in (lambda: library.rename(CHAT, "New"), lambda: library.pin(CHAT, True)):
+            with contextlib.suppress(ChatError):
+                change()
         try:
             opened = store.open(chat.id)
             opened.transcript.title("A new title")
@@ -178,6 +183,8 @@ def test_nothing_is_lost_and_something_is_said(places, tmp_path, name, damage):
     if name in DERIVED or damage in (empty,):
         missing = set()
     assert not missing - changed(name)
+    if damage is link_elsewhere:
+        assert (tmp_path / name).with_name("other.txt").read_bytes() == LETTER
     assert all("\n" not in line for line in said)
     if damage in (binary, zeros, folder, pipe, link_to_device) and name not in (*DERIVED, "state/recent-models.json"):
         assert said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -11,6 +12,7 @@ from typing import Any, BinaryIO
 
 from tinyllm_chat.chat.files import make_private_folder, open_private, sync_folder
 
+RECORD = b'"type"'  # what is in every record: a file without it holds something else
 SYNC_INTERVAL = 0.5  # seconds that a written line may wait for the disk
 SYNC_PATIENCE = 1.0  # seconds that anybody waits for a disk that does not answer
 CLOSE_PATIENCE = 10.0
@@ -156,6 +158,8 @@ def _open_for_append(path: Path, new: bool) -> int:
     descriptor = open_private(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | (os.O_EXCL if new else 0))
     try:
         with open(path, "rb") as file:
+            if (start := file.read(65536)) and RECORD not in start:
+                raise OSError(errno.EINVAL, "there is no record in it")
             end = file.seek(0, os.SEEK_END)
             keep = _end_of_last_line(file, end)
             whole = keep < end and _is_record(file, keep)

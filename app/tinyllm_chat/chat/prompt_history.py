@@ -51,7 +51,7 @@ class PromptHistory:
             damaged += not isinstance(text, str)
             if isinstance(text, str) and text.strip() and len(text) <= LONGEST and self.texts[-1:] != [text]:
                 self.texts.append(text)
-        if damaged > TORN:
+        if damaged > TORN or (damaged and not self.texts):
             self._put_aside(path, f"{damaged} damaged lines")
         elif len(lines) > 2 * KEPT:
             write_atomically(path, b"".join(map(_line, self.texts)))

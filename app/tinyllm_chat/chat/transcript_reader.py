@@ -21,6 +21,7 @@ from tinyllm_chat.chat.conversation import (
 from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.events import AnswerStats
 from tinyllm_chat.chat.files import read_file
+from tinyllm_chat.chat.journal import RECORD
 from tinyllm_chat.chat.settings import SAMPLING_NAMES
 
 VERSION = 1
@@ -39,7 +40,7 @@ def read_conversation(path: Path) -> tuple[Conversation, list[str]]:
     that a newer version wrote, or that holds something else.
     """
     data = read_file(path, LARGEST)
-    if data and b'"type"' not in data:
+    if data and RECORD not in data[:65536]:
         raise ValueError("it is no transcript: there is no record in it")
     *lines, last = data.split(b"\n")
     if last and _parse(last) is not None:  # whole, but for the newline that an editor took away
