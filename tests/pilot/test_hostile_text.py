@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
+from tinyllm_chat.chat.conversation import Conversation
+from tinyllm_chat.chat.library import ChatLibrary
+from tinyllm_chat.chat.transcript import TranscriptStore
 from tinyllm_chat.tui.text import clean, clean_line
 from tinyllm_chat.tui.widgets.markdown import MarkdownText
 
@@ -65,6 +71,99 @@ async def test_control_characters_never_reach_the_terminal(open_chat):
             assert character not in output
         assert "\x1b]0" not in output
         assert "\x1b[2J" not in output
+
+
+SCREENS = [
+    "/settings",
+    "/model",
+    "/history",
+    "/history b",
+    "/tree",
+    "/theme",
+    "/palette",
+    "/help",
+    "/system",
+    "/summary",
+    "/token",
+    "/info",
+    "/preset",
+    f"/rename {CONTROL}",
+    f"/attach {CONTROL}",
+    f"/import /{CONTROL}",
+    f"/save /{CONTROL}/x.md",
+    f"/system {CONTROL}",
+    f"/temp {CONTROL}",
+    f"/{CONTROL}",
+]
+
+
+async def test_no_screen_passes_them_on(open_chat, tmp_path):
+    """Names of models, titles of chats, messages, prompts and settings: all hostile, on every screen there is."""
+    store = TranscriptStore(tmp_path / "transcripts", tmp_path / "exports")
+    for title in (CONTROL, "b" + CONTROL):
+        conversation = Conversation()
+        conversation.new_message("user", CONTROL, None)
+        conversation.name = title
+        store.create(conversation, title, None).close()
+    info = {"name": CONTROL, "file_type": CONTROL, "notes": (CONTROL,)}
+    async with open_chat(
+        [CONTROL, CONTROL],
+        size=(120, 36),
+        backend={"info": info},
+        store=store,
+        chats=ChatLibrary(store, tmp_path / "state"),
+        model=f"/{CONTROL}.gguf",
+        settings={"system_prompt": CONTROL, "stop": (CONTROL,), "chat_template": CONTROL},
+    ) as chat:
+        await chat.ask(CONTROL)
+        for command in SCREENS:
+            await chat.send(command)
+            await chat.pilot.pause()
+            await chat.press("down", "down")
+            harmless(raw_output(chat))
+            while len(chat.app.screen_stack) > 1:
+                await chat.press("escape")
+            await chat.type("")
+
+
+def harmless(output: str) -> None:
+    """As the driver gets it: colours and the like, and nothing else that a terminal acts on."""
+    output.encode()  # no lone surrogates
+    assert not set(output) & set("\x00\x07\x08\x0b\x0c\r\x7f\x85\x90\x9b\x9d\u202e\u2066")
+    assert set(re.findall("\x1b(.)", output, re.DOTALL)) <= {"["}
+    assert set(re.findall("\x1b\\[[0-9;:]*([^0-9;:])", output)) <= {"m"}
+
+
+async def test_an_answer_that_is_edited_steers_nothing_and_stays_what_it_is(open_chat):
+    async with open_chat(CONTROL, size=(120, 30)) as chat:
+        await chat.ask("Go")
+        text = re.sub("[\r\x0b\x85]", "", CONTROL)  # which end a line in the input
+        await chat.type(text)
+        harmless(raw_output(chat))
+        assert chat.app.prompt.text == text
+        assert "␛[2Jc\ufffd31md␀e␈f␡g\ufffdh\ufffdi" in "\n".join(chat.screen)
+
+
+LARGE = {
+    "combining": "e" + "\u0301" * 10_000,
+    "no width": "a\u200b\u200d\u2060\ufeff" * 5000,
+    "one line": "x" * 200_000,
+    "many lines": "\n" * 20_000 + "x",
+    "tabs": "\t" * 20_000,
+    "zeros": "\0" * 20_000,
+}
+
+
+@pytest.mark.parametrize("text", LARGE.values(), ids=LARGE)
+async def test_texts_without_an_end_are_shown_and_kept(open_chat, text):
+    answer = [text[start : start + 5000] for start in range(0, len(text), 5000)]
+    async with open_chat(answer, size=(80, 24), backend={"context_length": 1 << 22}) as chat:
+        await chat.ask("Go")
+        assert chat.session.conversation.leaf.content == text
+        harmless(raw_output(chat))
+        await chat.type(text)
+        harmless(raw_output(chat))
+        assert all(cell_len(line) <= 80 for line in chat.screen)
 
 
 @given(st.text())

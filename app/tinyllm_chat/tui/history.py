@@ -22,6 +22,7 @@ from tinyllm_chat.chat.finding import Snippet, is_query
 from tinyllm_chat.chat.history import ChatSummary, Hit
 from tinyllm_chat.tui.text import clean_line, count, size
 from tinyllm_chat.tui.widgets.bars import Hint, Hints
+from tinyllm_chat.tui.widgets.fields import Field
 from tinyllm_chat.tui.widgets.fitted import MOVES, FittedList
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, lines
 
@@ -107,7 +108,7 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet -high"):
             yield Static(classes="title")
-            yield Input(self._query, placeholder=_SEARCH, compact=True, select_on_focus=False)
+            yield Field(self._query, placeholder=_SEARCH, compact=True, select_on_focus=False)
             yield FittedList()
             yield Static(classes="empty")
             yield Static(classes="foot")

@@ -21,6 +21,7 @@ from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.tui.models import HUB_PREFIX, ModelChoice, ModelSource
 from tinyllm_chat.tui.text import clean_line, size
 from tinyllm_chat.tui.widgets.bars import Hint, Hints
+from tinyllm_chat.tui.widgets.fields import Field
 from tinyllm_chat.tui.widgets.fitted import MOVES, FittedList
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, lines
 
@@ -56,7 +57,7 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet"):
             yield Static(Content.styled("Choose a model", f"bold {ACCENT}"), classes="title")
-            yield Input(placeholder=_PLACEHOLDER, compact=True)
+            yield Field(placeholder=_PLACEHOLDER, compact=True)
             yield FittedList()
             yield Static(Content.styled("looking for models …", MUTED), classes="foot")
             yield Hints(_KEYS)

@@ -19,6 +19,7 @@ from tinyllm_chat.chat.settings import CONFIG, SCHEMA, SESSION, TABLES, Setting,
 from tinyllm_chat.tui.registry import values_of
 from tinyllm_chat.tui.text import clean_line, sampling_value
 from tinyllm_chat.tui.widgets.bars import Hint, Hints
+from tinyllm_chat.tui.widgets.fields import Field
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, lines, row
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class SettingsScreen(ModalScreen[None]):
             yield Static(classes="title")
             yield SettingsList(markup=False)
             yield Static(classes="detail")
-            yield Input(classes="field", compact=True, select_on_focus=False)
+            yield Field(classes="field", compact=True, select_on_focus=False)
             yield Hints(_LIST_HINTS)
 
     def on_mount(self) -> None:

@@ -9,8 +9,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Static, TextArea
+from textual.widgets import Static
 
+from tinyllm_chat.tui.widgets.fields import Area
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED
 
 
@@ -31,20 +32,20 @@ class SystemPromptScreen(ModalScreen[str | None]):
             yield Static(
                 Content.assemble(("System prompt", f"bold {ACCENT}"), ("  what the model is told first", MUTED))
             )
-            yield TextArea(self._text, soft_wrap=True, compact=True, highlight_cursor_line=False)
+            yield Area(self._text, soft_wrap=True, compact=True, highlight_cursor_line=False)
             yield Static(
                 Content.styled("Ctrl+S or F4 keeps it, from the next answer on · empty: none · Esc leaves it", MUTED),
                 classes="foot",
             )
 
     def on_mount(self) -> None:
-        area = self.query_one(TextArea)
+        area = self.query_one(Area)
         area.cursor_blink = False
         area.move_cursor(area.document.end)
         area.focus()
 
     def action_keep(self) -> None:
-        self.dismiss(self.query_one(TextArea).text)
+        self.dismiss(self.query_one(Area).text)
 
     def action_close(self) -> None:
         self.dismiss(None)

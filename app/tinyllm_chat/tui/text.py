@@ -14,6 +14,11 @@ def clean(text: str) -> str:
     return _UNSAFE.sub(_shown, text)
 
 
+def sign_for_sign(text: str) -> str:
+    """The same with as many characters as before, for what has a cursor in it."""
+    return _UNSAFE.sub(lambda match: _shown(match) or "␍", text)
+
+
 def clean_line(text: str) -> str:
     """The same on one line."""
     return " ".join(clean(text).split())

@@ -19,6 +19,7 @@ from tinyllm_chat.chat.conversation import Attachment
 from tinyllm_chat.chat.drafts import Draft
 from tinyllm_chat.chat.prompt_history import PromptHistory
 from tinyllm_chat.tui.text import clean, count, size
+from tinyllm_chat.tui.widgets.fields import Area
 from tinyllm_chat.tui.widgets.ground import Row
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED
 
@@ -37,7 +38,7 @@ _EDITING = {
 } | {"ctrl+underscore": "undo", "ctrl+slash": "undo"}  # as in a shell, where Ctrl+Z puts the program aside
 
 
-class Prompt(TextArea, inherit_bindings=False):
+class Prompt(Area, inherit_bindings=False):
     """The text area of the input.
 
     It acts on every key itself. Textual's own way leaves all but printable keys to bindings, which run only after the
