@@ -7,6 +7,7 @@ import time
 
 import pytest
 from textual.command import CommandPalette
+from textual.content import Content
 from textual.widgets import OptionList
 from tinyllm_chat.chat.describing import ModelFacts
 from tinyllm_chat.chat.settings import SAMPLING_NAMES
@@ -14,7 +15,7 @@ from tinyllm_chat.tui.actions import ACTIONS, COMMANDS, Actions
 from tinyllm_chat.tui.app import TinyLLMChatApp
 from tinyllm_chat.tui.hints import hints
 from tinyllm_chat.tui.models import ModelChoice
-from tinyllm_chat.tui.palette import ActionProvider
+from tinyllm_chat.tui.palette import ActionProvider, keys_and_command
 from tinyllm_chat.tui.picker import ModelScreen
 from tinyllm_chat.tui.registry import Action, UnknownCommand, is_command, key_name, key_names
 from tinyllm_chat.tui.screens import HelpRow, HelpScreen
@@ -81,6 +82,12 @@ async def test_the_palette_reaches_every_action(open_chat, ran):
         }
         await chat.press("ctrl+p")  # only recorded here: actions do nothing
         assert ran == [("palette", "")]
+
+
+def test_the_palette_shows_keys_and_commands_whole():
+    shown = {entry.name: Content.from_markup(keys_and_command(entry)).plain for entry in ACTIONS}
+    assert shown["attach"] == "Alt+A   /attach [FILE]"
+    assert all(entry.usage in shown[entry.name] for entry in ACTIONS)
 
 
 async def test_an_action_is_chosen_in_the_palette(open_chat):

@@ -39,6 +39,11 @@ def force(m1: float, m2: float, r: float) -> float:
 """
 
 
+small_and_large = pytest.mark.parametrize(
+    ("theme", "size"), [("", (80, 24)), ("tinyllm-light", (160, 45))], ids=["80x24", "160x45-light"]
+)
+
+
 def an_app(*answers, theme: str = "", **backend) -> TinyLLMChatApp:
     """An app whose figures do not depend on how fast the test runs."""
     scripted = ScriptedBackend(answers or (ANSWER,), automatic=False, **backend)
@@ -120,13 +125,14 @@ def test_a_context_that_was_full(snap_compare):
     assert snap_compare(an_app(*brief, context_length=310), terminal_size=(130, 40), run_before=run)
 
 
-def test_help(snap_compare):
+@small_and_large
+def test_help(snap_compare, theme, size):
     async def run(pilot) -> None:
         chat = chat_of(pilot)
         await chat.ready()
         await chat.press("f1")
 
-    assert snap_compare(an_app(), terminal_size=(100, 30), run_before=run)
+    assert snap_compare(an_app(theme=theme), terminal_size=size, run_before=run)
 
 
 def test_suggestions(snap_compare):
@@ -183,18 +189,28 @@ def test_a_selected_message(snap_compare):
     assert snap_compare(app, terminal_size=(80, 24), run_before=run)
 
 
-def test_the_tree_of_a_conversation(snap_compare):
+@small_and_large
+def test_the_tree_of_a_conversation(snap_compare, theme, size):
     async def run(pilot) -> None:
         await branched(pilot)
         await chat_of(pilot).press("alt+t", "up")
 
-    app = an_app("It is the curvature of spacetime.", "Because *mass* bends it.", "Nobody knows.")
-    assert snap_compare(app, terminal_size=(100, 30), run_before=run)
+    app = an_app("It is the curvature of spacetime.", "Because *mass* bends it.", "Nobody knows.", theme=theme)
+    assert snap_compare(app, terminal_size=size, run_before=run)
 
 
-@pytest.mark.parametrize(
-    ("theme", "size"), [("", (80, 24)), ("tinyllm-light", (160, 45))], ids=["80x24", "160x45-light"]
-)
+@small_and_large
+def test_the_system_prompt(snap_compare, theme, size):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        await chat.send("/system Answer in a few words.")
+        await chat.press("alt+r")
+
+    assert snap_compare(an_app(theme=theme), terminal_size=size, run_before=run)
+
+
+@small_and_large
 def test_settings(snap_compare, theme, size):
     async def run(pilot) -> None:
         chat = chat_of(pilot)

@@ -24,7 +24,7 @@ class ActionProvider(Provider):
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for entry in self._entries():
-            if (score := matcher.match(f"{entry.help} {entry.usage}")) > 0:
+            if (score := max(matcher.match(entry.help), matcher.match(entry.usage))) > 0:
                 shown = matcher.highlight(entry.help)
                 yield Hit(score, shown, partial(self._run, entry), help=keys_and_command(entry))
 
@@ -39,4 +39,5 @@ class ActionProvider(Provider):
 
 def keys_and_command(entry: Action) -> str:
     keys = ", ".join(key_names(entry))
-    return "   ".join(part for part in (keys, entry.usage) if part)
+    usage = entry.usage.replace("[", r"\[")  # the palette takes it for markup
+    return "   ".join(part for part in (keys, usage) if part)

@@ -34,7 +34,7 @@ class SystemPromptScreen(ModalScreen[str | None]):
             )
             yield Area(self._text, soft_wrap=True, compact=True, highlight_cursor_line=False)
             yield Static(
-                Content.styled("Ctrl+S or F4 keeps it, from the next answer on · empty: none · Esc leaves it", MUTED),
+                Content.styled("Ctrl+S or F4 keeps it for what follows · empty: none · Esc leaves it", MUTED),
                 classes="foot",
             )
 
