@@ -247,7 +247,7 @@ def test_a_program_killed_while_it_writes_leaves_the_old_file(tmp_path: Path, ea
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_programs_killed_at_random_points_of_writing_leave_the_old_file_or_the_new_one() -> None:
-    command = [sys.executable, "-m", "tests.faults", "save", "--runs", "40"]
+    command = [sys.executable, "-m", "tests.faults", "save", "--runs", "25"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
