@@ -24,10 +24,10 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize("what", ["kill", "power"])
 def test_programs_that_are_killed(what):
     """Seconds of lost text are for quiet machines: here it is what was asked that must be there, and all the rest."""
-    assert "4 programs killed" in run("tests.faults", what, "--runs", "4", "--allowed", "60")
+    assert "3 programs killed" in run("tests.faults", what, "--runs", "3", "--allowed", "60")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_chat_that_goes_on():
-    said = run("tests.soak", "--turns", "30", "--samples", "2", "--tokens", "8", "--untimed")
-    assert "30 turns in" in said
+    said = run("tests.soak", "--turns", "20", "--samples", "2", "--tokens", "8", "--untimed")
+    assert "20 turns in" in said

@@ -66,7 +66,7 @@ async def screens():
         await pilot.press(*"hi", "enter")
         while session.busy or session.conversation.leaf is None:
             await pilot.pause(0.01)
-        for key in ("f1", "f2", "ctrl+l", "alt+s", "ctrl+p", "ctrl+s"):
+        for key in ("f2", "ctrl+l", "alt+s", "ctrl+s"):
             await pilot.press(key, "down", "escape")
         app.mishap(ZeroDivisionError("a bug"))
         await pilot.pause()
