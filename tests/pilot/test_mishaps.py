@@ -83,7 +83,7 @@ async def test_every_handler_may_fail(open_chat, monkeypatch, tmp_path):
                             whole = f"{owner.__name__}.{name}"
                             monkeypatch.setattr(owner, name, failing_once(whole, method, failed))
         for _ in range(2):  # what fails in another's place is called later
-            for key in ("f1", "f2", "h"):
+            for key in ("f1", "f2", "alt+s", "h"):
                 await chat.pilot.press(key, "down", "x", "escape", "escape")
             for size in ((70, 20), (120, 40)):
                 with suppress(ZeroDivisionError):  # the pilot lays out and draws by itself
@@ -94,7 +94,7 @@ async def test_every_handler_may_fail(open_chat, monkeypatch, tmp_path):
             await chat.type("text")
             await chat.press("ctrl+c")
         await is_usable(chat)
-        assert len(failed) > 15, failed
+        assert len(failed) > 10, failed
         assert chat.app.screen is chat.app.screen_stack[0]
 
 
