@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NoReturn
@@ -92,6 +93,12 @@ class Header:
     version: int
     metadata: dict[str, Any]
     tensors: list[TensorInfo]
+
+
+def text_of(metadata: Mapping[str, Any], key: str) -> str | None:
+    """The value of a key, None where it is no text: an array, which a file may have anywhere, is equal to nothing."""
+    value = metadata.get(key)
+    return value if isinstance(value, str) else None
 
 
 def shown(text: str, limit: int = 80) -> str:

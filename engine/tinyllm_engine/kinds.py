@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from tinyllm_engine.gguf_header import shown
+from tinyllm_engine.gguf_header import shown, text_of
 
 _PROJECTOR = "a projector for images or sound (mmproj): it goes with a model, and is none itself"
 _IMPORTANCE = "an importance matrix, made to quantize another model with"
@@ -35,7 +35,7 @@ _ARCHITECTURES = {
 
 def other_kind(metadata: Mapping[str, Any], tensors: Collection[str]) -> str | None:
     """What the file is, in words; None for what may be a language model."""
-    kind, architecture = metadata.get("general.type"), metadata.get("general.architecture")
+    kind, architecture = text_of(metadata, "general.type"), text_of(metadata, "general.architecture")
     if kind == "adapter" or any(name.endswith((".lora_a", ".lora_b")) for name in tensors):
         return _adapter(metadata)
     if isinstance(kind, str) and kind in _TYPES:
@@ -46,7 +46,8 @@ def other_kind(metadata: Mapping[str, Any], tensors: Collection[str]) -> str | N
 
 
 def _adapter(metadata: Mapping[str, Any]) -> str:
-    architecture, kind = metadata.get("general.architecture"), metadata.get("adapter.type", "lora")
+    architecture = text_of(metadata, "general.architecture")
+    kind = text_of(metadata, "adapter.type") if "adapter.type" in metadata else "lora"
     name = "a LoRA adapter" if kind == "lora" else "an adapter"
     fitting = f" for {shown(architecture, 40)} models" if isinstance(architecture, str) else ""
     return f"{name}{fitting}: it changes the weights of another model, and is none itself"

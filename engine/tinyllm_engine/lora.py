@@ -17,7 +17,7 @@ import numpy as np
 
 from tinyllm_engine.errors import ModelError, UnsupportedModelError
 from tinyllm_engine.gguf import GGUFFile, open_gguf
-from tinyllm_engine.gguf_header import shown
+from tinyllm_engine.gguf_header import shown, text_of
 from tinyllm_engine.kinds import other_kind
 from tinyllm_engine.parts.base import LowRank
 from tinyllm_engine.tensor import TensorView
@@ -71,7 +71,7 @@ class Adapter:
 
     def check(self, architecture: Any, tensors: Mapping[str, TensorView], model_path: str) -> None:
         """Whether it goes with a model. UnsupportedModelError, ModelError: names file, tensor, expected and found."""
-        own = self.metadata.get("general.architecture")
+        own = text_of(self.metadata, "general.architecture")
         if own != architecture:
             raise ModelError(
                 f"{self.path}: expected an adapter for {_shown(architecture)} models such as {model_path}, "
@@ -117,7 +117,7 @@ def open_adapter(path: str | os.PathLike[str], scale: float = 1.0) -> Adapter:
     """
     file = open_gguf(path)
     name, metadata = str(file.path), file.metadata
-    kind, method = metadata.get("general.type"), metadata.get("adapter.type")
+    kind, method = text_of(metadata, "general.type"), text_of(metadata, "adapter.type")
     if kind != "adapter":
         if any(tensor.endswith((".lora_a", ".lora_b")) for tensor in file.tensors):
             raise ModelError(f"{name}: 'general.type': expected adapter, found {_shown(kind)}")

@@ -14,7 +14,7 @@ from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.facts import Architecture
 from tinyllm_engine.gguf import GGUFFile, open_gguf
-from tinyllm_engine.gguf_header import shown
+from tinyllm_engine.gguf_header import shown, text_of
 from tinyllm_engine.kinds import other_kind
 from tinyllm_engine.lora import Adapter, low_rank, open_adapter
 from tinyllm_engine.parts.base import Tensors
@@ -78,7 +78,7 @@ class Model:
     def adapt(self, adapter: Adapter) -> None:
         """Adds an adapter. UnsupportedModelError, ModelError if it does not go with the model."""
         if self.other_kind is None:
-            adapter.check(self.metadata.get("general.architecture"), self.tensors, self.path)
+            adapter.check(text_of(self.metadata, "general.architecture"), self.tensors, self.path)
         self.adapters += (adapter,)
 
     def guard(self) -> None:

@@ -14,6 +14,7 @@ from support import tiny_model
 from support.gguf_files import build
 from tinyllm_engine import Model, Runner, SamplingParams, generate
 from tinyllm_engine.errors import EngineError, ModelError, NonFiniteLogitsError, OutOfMemoryError
+from tinyllm_engine.lora import open_adapter
 
 ROOT = str(Path(__file__).resolve().parents[2])
 if ROOT not in sys.path:
@@ -125,6 +126,23 @@ def with_weight(path, name, value):
     tensors = [replace(each, data=numbers.tobytes()) if each.name == name else each for each in TENSORS.values()]
     path.write_bytes(build(tiny_model.metadata(), tensors))
     return Model.open(path)
+
+
+TEXTS = (
+    *("general.architecture", "general.name", "general.type", "adapter.type", "tokenizer.chat_template"),
+    *("tokenizer.ggml.model", "tokenizer.ggml.pre", "llama.rope.scaling.type", "general.basename", "split.count"),
+)
+
+
+@pytest.mark.parametrize("value", [np.arange(2, dtype=np.uint32), np.zeros(3, np.bool_), ["a", "b"], True, 5, 0.5])
+@pytest.mark.parametrize("key", TEXTS)
+def test_what_should_be_a_text_may_be_anything(tmp_path, key, value):
+    """Among the rest an array, which is equal to nothing, and whose truth is an error of Python's."""
+    path = tiny_model.write(tmp_path / "model.gguf", extra={key: value})
+    assert reading.read_model(path, 64) in ("refused", "opened", "weights", "runner", "answered")
+    if key not in ("split.count",):
+        with pytest.raises(EngineError, match=r"model\.gguf: "):
+            open_adapter(path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from tinyllm_engine.gguf_header import text_of
 from tinyllm_engine.tokenizer import Tokenizer
 
 # Format and the tokens that mean it, all of them; the first that fits counts.
@@ -94,10 +95,10 @@ def _by_tokens(tokenizer: Tokenizer) -> str | None:
 
 def _variant(name: str, metadata: Mapping[str, Any]) -> str:
     """The same tokens stand without spaces between them where Mistral's vocabulary is byte-level."""
-    if name in ("mistral-v3", "mistral-v7") and metadata.get("tokenizer.ggml.pre") == "tekken":
+    if name in ("mistral-v3", "mistral-v7") and text_of(metadata, "tokenizer.ggml.pre") == "tekken":
         return f"{name}-tekken"
-    if name == "zephyr" and metadata.get("tokenizer.ggml.pre") == "falcon3":
+    if name == "zephyr" and text_of(metadata, "tokenizer.ggml.pre") == "falcon3":
         return "falcon3"
-    if name == "zephyr" and metadata.get("general.architecture") == "chatglm":
+    if name == "zephyr" and text_of(metadata, "general.architecture") == "chatglm":
         return "glmedge"
     return name

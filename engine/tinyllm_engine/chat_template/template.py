@@ -84,11 +84,13 @@ class ChatTemplate:
     def from_metadata(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer, path: str = "") -> ChatTemplate | None:
         """None for a file without a template; TemplateError for one that cannot be compiled."""
         source = metadata.get(KEY)
-        if source is None or source == "":
+        if source is None:
             return None
         where = location(path)
         if not isinstance(source, str):
             raise TemplateError(f"{where}{KEY}: expected a string, found {type(source).__name__}")
+        if not source:
+            return None
         return cls(source, tokenizer, where)
 
     def __init__(self, source: str, tokenizer: Tokenizer, where: str = "", key: str = KEY) -> None:
