@@ -60,7 +60,8 @@ class PartialCompositor(Compositor):
     def _take(strip: Strip, area: Region, cuts: Sequence[int], row: _Row, wanted: set[int]) -> None:
         """Puts those parts of a widget's line into a row that are wanted there."""
         places = [cut for cut in cuts if area.x <= cut <= area.right]
-        parts = strip.divide([place - area.x for place in places[1:]]) if len(places) > 2 else (strip,)
+        whole = len(places) == 2 and strip.cell_length == area.width  # what is too short leaves its place to others
+        parts = (strip,) if whole else strip.divide([place - area.x for place in places[1:]])
         for place, part in zip(places, parts, strict=False):
             if place in wanted:
                 row[place] = part
