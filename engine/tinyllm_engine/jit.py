@@ -72,12 +72,12 @@ def cache_key() -> str:
 
 def _open_folder() -> Path | None:
     """The cache folder, created private; None where it cannot be written (kernels are then compiled each time)."""
-    folder = cache_root() / cache_key()
     try:
+        folder = cache_root() / cache_key()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.NamedTemporaryFile(dir=folder):
             pass
-    except OSError:
+    except (OSError, RuntimeError):  # platformdirs raises the latter for a user without a home
         return None
     return folder
 

@@ -39,6 +39,21 @@ def test_engine_import_alone_loads_no_compiler() -> None:
     assert not loaded_after("import tinyllm_engine") & {"numba", "llvmlite", "textual", "rich"}
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the home folder is found in another way there")
+def test_the_engine_of_a_user_without_a_home_keeps_no_kernels() -> None:
+    said = run(
+        "import os, pwd\n"
+        "for name in ('HOME', 'XDG_CACHE_HOME', 'TINYLLM_CACHE_DIR'):\n"
+        "    os.environ.pop(name, None)\n"
+        "def nobody(*of):\n"
+        "    raise KeyError(of)\n"
+        "pwd.getpwuid = nobody\n"
+        "from tinyllm_engine.jit import CACHE_FOLDER\n"
+        "print(CACHE_FOLDER)"
+    )
+    assert said == "None\n"
+
+
 def test_chat_layer_loads_no_screen_and_no_engine() -> None:
     loaded = loaded_after(
         "import pkgutil, importlib, tinyllm_chat.chat\n"
