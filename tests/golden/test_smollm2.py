@@ -15,7 +15,7 @@ RECORDED = json.loads((GOLDEN / "smollm2.json").read_text(encoding="utf-8"))
 TYPES = ["Q4_1", "Q8_0", "F16"]
 PROMPTS = range(len(RECORDED["Q4_1"]["prompts"]))
 # Of 8-bit activations the last bit of anything decides some roundings. llama.cpp's Q4_1 itself lies up to 0.27 from the
-# exact answer. An offset that all logits share changes no probability, and scatters as much as everything else together.
+# exact answer. An offset that all logits share changes no probability, and scatters as much as all else together.
 NEAR, OFFSET = 0.6, 1.0
 EXACT = 0.01
 
