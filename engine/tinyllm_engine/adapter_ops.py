@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,31 +10,14 @@ from tinyllm_engine.kernels import embed
 from tinyllm_engine.kernels.low_rank import low_rank_narrow, low_rank_widen
 from tinyllm_engine.memory import aligned
 from tinyllm_engine.program import ALL, Buffer
+from tinyllm_engine.recorder_part import RecorderPart
 
 if TYPE_CHECKING:
-    from tinyllm_engine.jit import Kernel
     from tinyllm_engine.parts.base import LowRank
-    from tinyllm_engine.recorder import State
 
 
-class AdapterOps:
-    """A part of `Recorder`, which has what is declared here."""
-
-    if TYPE_CHECKING:
-        state: State
-
-        def buffer(self, name: str, columns: int, outputs: bool = False) -> Buffer: ...
-        def _append(
-            self,
-            kind: str,
-            kernel: Kernel,
-            reads: dict[Any, str],
-            writes: dict[Any, str],
-            keep: tuple[Any, ...] = (),
-            **fields: Any,
-        ) -> None: ...
-        def _rows_of(self, out: Buffer, source: Buffer) -> int: ...
-        def _columns(self, buffer: Buffer) -> int: ...
+class AdapterOps(RecorderPart):
+    """A part of `Recorder`."""
 
     def add_low_rank(self, out: Buffer, change: LowRank, x: Buffer) -> None:
         """out += scale * B (A x)"""

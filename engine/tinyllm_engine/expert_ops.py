@@ -13,14 +13,13 @@ from tinyllm_engine.kernels.quantize import Codes
 from tinyllm_engine.kernels.stacks import ALL_ROWS
 from tinyllm_engine.memory import aligned
 from tinyllm_engine.program import ALL, Buffer, CodesBuffer
+from tinyllm_engine.recorder_part import RecorderPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tinyllm_engine.jit import Kernel
     from tinyllm_engine.parts.experts import Routing
     from tinyllm_engine.parts.stack import Stack
-    from tinyllm_engine.recorder import State
     from tinyllm_engine.tensor import TensorView
 
 TILE = 4  # an expert's rows in a batch begin at a multiple of this
@@ -53,12 +52,10 @@ class Meeting:
     count: int
 
 
-class ExpertOps:
+class ExpertOps(RecorderPart):
     """A part of `Recorder`, which has what is declared here."""
 
     if TYPE_CHECKING:
-        state: State
-        threads: int
         rows: int
         one_row: bool
         _buffers: dict[tuple[str, int, bool], Buffer]
@@ -67,16 +64,6 @@ class ExpertOps:
         _fresh: set[Buffer]
         _choices: dict[tuple[int, int], Choice]
 
-        def buffer(self, name: str, columns: int, outputs: bool = False) -> Buffer: ...
-        def _append(
-            self,
-            kind: str,
-            kernel: Kernel,
-            reads: dict[Any, str],
-            writes: dict[Any, str],
-            keep: tuple[Any, ...] = (),
-            **fields: Any,
-        ) -> None: ...
         def _product(
             self,
             out: Buffer,
@@ -87,8 +74,6 @@ class ExpertOps:
             reads: Iterable[Buffer] = (),
             **fields: Any,
         ) -> None: ...
-        def _rows_of(self, out: Buffer, source: Buffer) -> int: ...
-        def _columns(self, buffer: Buffer) -> int: ...
         def _quantized(self, x: Buffer) -> CodesBuffer: ...
 
     # --- experts ---

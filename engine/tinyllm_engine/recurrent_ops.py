@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,11 +14,10 @@ from tinyllm_engine.parts.mamba import Mamba
 from tinyllm_engine.parts.mamba2 import Mamba2
 from tinyllm_engine.parts.plamo2 import Plamo2
 from tinyllm_engine.program import ALL, Buffer
+from tinyllm_engine.recorder_part import RecorderPart
 
 if TYPE_CHECKING:
-    from tinyllm_engine.jit import Kernel
     from tinyllm_engine.kv_cache import KVCache
-    from tinyllm_engine.recorder import State
 
 
 @dataclass(frozen=True)
@@ -33,29 +32,14 @@ class Columns:
         return self.buffer.address + 4 * self.first
 
 
-class RecurrentOps:
+class RecurrentOps(RecorderPart):
     """A part of `Recorder`, which has what is declared here.
 
     il: the layer whose part of the state is read and left; `at`: where in that part, in bytes
     """
 
     if TYPE_CHECKING:
-        state: State
         cache: KVCache
-        threads: int
-
-        def buffer(self, name: str, columns: int, outputs: bool = False) -> Buffer: ...
-        def _append(
-            self,
-            kind: str,
-            kernel: Kernel,
-            reads: dict[Any, str],
-            writes: dict[Any, str],
-            keep: tuple[Any, ...] = (),
-            **fields: Any,
-        ) -> None: ...
-        def _rows_of(self, out: Buffer, source: Buffer) -> int: ...
-        def _columns(self, buffer: Buffer) -> int: ...
 
     def convolve(self, out: Buffer, x: Buffer, taps: np.ndarray, bias: np.ndarray | None, il: int) -> None:
         """out = silu(convolution of x over its sequence + bias)"""

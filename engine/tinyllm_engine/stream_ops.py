@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from tinyllm_engine.kernels import streams as kernels
 from tinyllm_engine.program import ALL, Buffer
-
-if TYPE_CHECKING:
-    from tinyllm_engine.jit import Kernel
+from tinyllm_engine.recorder_part import RecorderPart
 
 
-class StreamOps:
-    """A part of `Recorder`, which has what is declared here."""
-
-    if TYPE_CHECKING:
-
-        def _append(
-            self,
-            kind: str,
-            kernel: Kernel,
-            reads: dict[Any, str],
-            writes: dict[Any, str],
-            keep: tuple[Any, ...] = (),
-            **fields: Any,
-        ) -> None: ...
-        def _rows_of(self, out: Buffer, source: Buffer) -> int: ...
-        def _columns(self, buffer: Buffer) -> int: ...
+class StreamOps(RecorderPart):
+    """A part of `Recorder`."""
 
     def predict_streams(self, out: Buffer, x: Buffer, coefficients: Buffer, streams: int) -> None:
         """Each stream of out: that of x, and the share of all of them that its row of coefficients says."""

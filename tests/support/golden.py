@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from functools import cache
 from pathlib import Path
@@ -12,29 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from support.loading import module_at
+
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 @cache
 def toy_models() -> ModuleType:
     """The generator of the toy models, loaded from its own folder."""
-    spec = importlib.util.spec_from_file_location("toy_models", GOLDEN / "archs" / "toy_models.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(GOLDEN / "archs" / "toy_models.py")
 
 
 @cache
 def family_toys() -> ModuleType:
     """The dense decoders of `families`, written down by what they are."""
-    spec = importlib.util.spec_from_file_location("toys", GOLDEN / "families" / "toys.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(GOLDEN / "families" / "toys.py")
 
 
 def write_family_toy(folder: Path, name: str) -> Path:

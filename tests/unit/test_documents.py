@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+from support.loading import module_at
 
 PROJECT = Path(__file__).parents[2]
 DOCUMENTS = [PROJECT / "README.md", PROJECT / "benchmarks" / "README.md", *sorted(PROJECT.glob("docs/*.md"))]
@@ -53,12 +53,7 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def guide_tables():
-    spec = importlib.util.spec_from_file_location("guide_tables", PROJECT / "scripts" / "guide_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(PROJECT / "scripts" / "guide_tables.py")
 
 
 def test_the_guide_has_every_setting_key_and_command(guide_tables) -> None:
