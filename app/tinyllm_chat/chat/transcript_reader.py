@@ -146,11 +146,7 @@ class _Reader:
 
     def _take_delta(self, record: dict[str, Any]) -> None:
         ids, text = record.get("ids"), _text(record, "text")
-        if (
-            not isinstance(ids, list)
-            or not {*map(type, ids)} <= {int}
-            or (ids and not 0 <= min(ids) <= max(ids) < 2**31)
-        ):
+        if not isinstance(ids, list) or not _are_tokens(ids):
             raise _BadRecord
         self._answer(record).extend(
             text,

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -28,9 +28,6 @@ from tinyllm_chat.cli.failure import Failure, UsageFailure
 from tinyllm_chat.cli.input import read_text
 from tinyllm_chat.cli.text import one_line, put_out
 from tinyllm_chat.cli.verbs import VERBS
-
-if TYPE_CHECKING:
-    pass
 
 
 def run(
