@@ -127,6 +127,20 @@ async def test_who_chooses_no_model_is_told_how_to_get_one(open_chat):
         await chat.sees("▌ /model")
 
 
+async def test_that_no_model_is_open_is_said_once_and_while_it_is_so(open_chat):
+    async with open_chat(model=None, models=Models()) as chat:
+        for _ in range(2):
+            await choosing(chat, "broken")
+            await chat.press("escape")
+            await chat.sees("▌ No model is open")
+            await chat.press("f2")
+        assert chat.text.count("No model is open") == 1
+        await choosing(chat, "broken")
+        await chat.press("enter")
+        await chat.until(lambda: chat.backend.opened)
+        assert "No model is open" not in chat.text
+
+
 async def test_what_was_opened_is_remembered(open_chat):
     models = Models()
     async with open_chat(models=models) as chat:

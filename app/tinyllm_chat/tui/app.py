@@ -35,6 +35,7 @@ from tinyllm_chat.tui.text import clean_line
 from tinyllm_chat.tui.widgets.bars import Hint, Hints, TitleBar
 from tinyllm_chat.tui.widgets.cache import CachePanel
 from tinyllm_chat.tui.widgets.ground import Column, PlainScreen, Row
+from tinyllm_chat.tui.widgets.lines import Piece
 from tinyllm_chat.tui.widgets.pane import ChatPane
 from tinyllm_chat.tui.widgets.prompt import InputBar, Prompt
 from tinyllm_chat.tui.widgets.sampling import SamplingPanel
@@ -208,13 +209,13 @@ class TinyLLMChatApp(SteadyApp, inherit_bindings=False):
         kind = severity if severity in ("warning", "error") else "information"
         self.notify(clean_line(text), severity=kind, timeout=seconds, markup=False)  # type: ignore[arg-type]
 
-    def report(self, text: str, severity: str, offers: Sequence[str] = ()) -> None:
-        """Something that stays in sight: in the chat, unless it is good news. `offers`: actions that help."""
+    def report(self, text: str, severity: str, offers: Sequence[str] = ()) -> Piece | None:
+        """Something that stays in sight: as a note in the chat, unless it is good news. `offers`: actions that help."""
         if severity == "information":
             self.say(text)
-        else:
-            helpful = [entry for offer in offers for entry in ACTIONS if entry.name == offer]
-            self.pane.add_note(text, severity, [Hint(entry.usage, entry.help, entry.command) for entry in helpful])
+            return None
+        helpful = [entry for offer in offers for entry in ACTIONS if entry.name == offer]
+        return self.pane.add_note(text, severity, [Hint(entry.usage, entry.help, entry.command) for entry in helpful])
 
     def show_help(self) -> None:
         from tinyllm_chat.tui.screens import HelpScreen, help_of

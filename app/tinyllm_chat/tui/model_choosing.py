@@ -13,6 +13,7 @@ from textual.worker import get_current_worker
 from tinyllm_chat.chat.errors import ChatError, DownloadCancelled, ModelNotFoundError
 from tinyllm_chat.tui.models import ModelChoice, ModelSource
 from tinyllm_chat.tui.text import clean_line
+from tinyllm_chat.tui.widgets.lines import Piece
 from tinyllm_chat.tui.widgets.progress import Progress
 
 if TYPE_CHECKING:
@@ -28,9 +29,11 @@ class ModelChoosing:
         self._app = app
         self._models = models
         self._paths: Sequence[str] | None = None
+        self._without: Piece | None = None  # the note that no model is open
 
     def open(self, path: str) -> None:
         self._app.session.open_model(path)
+        self._end_note()
         self._app.feed.opening(path)
         self._app.wake()
 
@@ -57,7 +60,13 @@ class ModelChoosing:
         if choice is not None:
             self.find(choice.path or choice.name)
         elif self._app.session.model is None and self._app.session.loading is None:
-            self._app.report("No model is open", "warning", ["model"])
+            self._end_note()
+            self._without = self._app.report("No model is open", "warning", ["model"])
+
+    def _end_note(self) -> None:
+        if self._without is not None:
+            self._app.pane.remove_note(self._without)
+            self._without = None
 
     # Names
 

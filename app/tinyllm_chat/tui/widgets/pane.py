@@ -179,9 +179,9 @@ class ChatPane(Lines, can_focus=True):
         self._notes.clear()
         self.update()
 
-    def add_note(self, text: str, severity: str, hints: Sequence[Hint] = ()) -> None:
+    def add_note(self, text: str, severity: str, hints: Sequence[Hint] = ()) -> Piece:
         """A line about the chat that is not part of it: a warning, an error, a fact about the model. `hints`: what
-        can be done, to be clicked or typed.
+        can be done, to be clicked or typed. What comes back is for `remove_note`.
         """
         style = _NOTE_STYLES.get(severity)
         body = Content.styled(clean_line(text), "" if style else MUTED)
@@ -192,7 +192,14 @@ class ChatPane(Lines, can_focus=True):
             rows += [hint_row(hint, names).truncate(max(1, width - 2), ellipsis=True) for hint in hints]
             return [Content.assemble(("▌ ", style or FAINT), row) for row in rows]
 
-        self._notes.append((len(self._path), Piece(layout, gap=1)))
+        note = Piece(layout, gap=1)
+        self._notes.append((len(self._path), note))
+        self.update()
+        return note
+
+    def remove_note(self, note: Piece) -> None:
+        """What a note says is no longer so."""
+        self._notes = [each for each in self._notes if each[1] is not note]
         self.update()
 
     def show_welcome(self, title: str, facts: Sequence[str]) -> None:
