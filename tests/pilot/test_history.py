@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,25 @@ async def test_nothing_found_and_nothing_there_say_so(open_chat, kept):
         await chat.until(sees(chat, "No chat has all of these words"))
         await chat.press("escape")
         assert not isinstance(chat.app.screen, HistoryScreen)
+
+
+async def test_nothing_there_is_said_only_when_everything_was_looked_at(open_chat, kept, monkeypatch):
+    kept.write("Fine")
+    may_look, update = threading.Event(), kept.library.update
+
+    def slow(*arguments: Any) -> None:
+        may_look.wait(60)
+        update(*arguments)
+
+    monkeypatch.setattr(kept.library, "update", slow)
+    async with open_chat(**kept.options) as chat:
+        try:
+            await listing(chat, "Search in all chats")
+            await chat.until(lambda: chat.app.screen._found_for == "")
+            assert not sees(chat, "No chats yet")()
+        finally:
+            may_look.set()
+        await chat.until(sees(chat, "Fine"))
 
 
 async def test_words_may_come_with_the_command(open_chat, kept):

@@ -103,6 +103,8 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
         self._renaming: ChatSummary | None = None
         self._progress = ""
         self._problem = ""
+        self._indexed = False  # have all chats been looked at?
+        self._found_for: str | None = None  # the query that the list was last filled for
         self._complete = False  # is everything that matches in the list?
 
     def compose(self) -> ComposeResult:
@@ -160,7 +162,7 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
 
     def _updated(self) -> None:
         if self.is_attached:
-            self._progress = ""
+            self._progress, self._indexed = "", True
             self._look()
 
     def _look(self, more: int = 0) -> None:
@@ -188,6 +190,7 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
         if query != self._query or not self.is_attached:
             return
         chosen, place = self._chosen, self._list.highlighted
+        self._found_for = query
         self._hits, self._complete, self._all, self._open = hits, complete, total, open_chats
         self._fill(chosen.id if chosen is not None else None, place)
 
@@ -269,9 +272,9 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
             Content.assemble((title, f"bold {ACCENT}"), "   ", (facts, MUTED)),
         )
         empty = self.query_one(".empty", Static)
-        empty.display = not self._hits
-        self._list.display = bool(self._hits)
-        if not self._hits and not self._progress:
+        nothing = not self._hits and self._indexed and self._found_for == self._query
+        empty.display, self._list.display = nothing, not nothing
+        if nothing:
             if is_query(self._query):
                 text = "No chat has all of these words. Words are found from their beginning, accents do not matter."
             else:
