@@ -56,7 +56,10 @@ async def until(pilot: Any, *texts: str) -> None:
 
 
 @pytest.mark.usefixtures("in_utc")
-def test_chats_that_were_searched(snap_compare: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("theme", "size"), [("", (80, 24)), ("tinyllm-light", (160, 45))], ids=["80x24", "160x45-light"]
+)
+def test_chats_that_were_searched(snap_compare: Any, tmp_path: Path, theme: str, size: tuple[int, int]) -> None:
     store = TranscriptStore(tmp_path / "transcripts")
     library = ChatLibrary(store, tmp_path / "state")
     for question, answer, created in CHATS:
@@ -84,8 +87,9 @@ def test_chats_that_were_searched(snap_compare: Any, tmp_path: Path) -> None:
         await pilot.press(*["backspace"] * 3)
         await until(pilot, "3 found", "天气")
 
-    app = TinyLLMChatApp(Session(ScriptedBackend(), store, Settings()), model="/models/smollm2.gguf", chats=library)
-    assert snap_compare(app, terminal_size=(80, 24), run_before=run)
+    session = Session(ScriptedBackend(), store, Settings({CONFIG: {"theme": theme}}))
+    app = TinyLLMChatApp(session, model="/models/smollm2.gguf", chats=library)
+    assert snap_compare(app, terminal_size=size, run_before=run)
 
 
 class Models:

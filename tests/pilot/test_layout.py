@@ -26,6 +26,28 @@ async def test_panels_can_be_hidden_and_shown(open_chat):
         assert "KV cache" in "\n".join(chat.screen)
 
 
+async def test_figures_are_whole_in_a_narrow_terminal(open_chat):
+    """The picture of the cache gives way to them."""
+    async with open_chat("word " * 1200, size=(80, 24)) as chat:
+        await chat.ask("Count")
+        for width, picture in [(60, "── KV ━·"), (54, "── KV 12")]:
+            await chat.pilot.resize_terminal(width, 20)
+            await chat.until(
+                lambda picture=picture: any(
+                    picture in row and "/8192 15% ·  100 tok/s · t 0.80  p 0.95 ─" in row for row in chat.screen
+                )
+            )
+        await chat.pilot.resize_terminal(80, 24)
+        await chat.until(lambda: "KV ━━··········" in "\n".join(chat.screen))
+
+
+@pytest.mark.parametrize(("width", "last"), [(60, "F1 help"), (80, "F1 help"), (160, "Shift+Tab messages")])
+async def test_the_foot_has_as_many_hints_as_fit(open_chat, width, last):
+    async with open_chat(size=(width, 24)) as chat:
+        assert chat.screen[-1].startswith("  Enter send ")
+        assert chat.screen[-1].endswith(last)
+
+
 async def test_hidden_panels_are_a_setting(open_chat):
     async with open_chat(settings={"show_panels": False}) as chat:
         assert "KV cache" not in "\n".join(chat.screen)

@@ -108,10 +108,10 @@ async def test_what_covers_the_chat_fits(open_chat, size):
         for command, says in [
             ("/settings", "Esc close"),
             ("/theme", "Esc"),
-            ("/help", "Esc closes"),
+            ("/help", "Esc close"),
             ("/model", "Esc"),
             ("/inspect", "Esc back"),
-            ("/details", "Esc closes"),
+            ("/details", "Esc close"),
             ("/tree", "Esc"),
             ("/system", "Esc"),
             ("/palette", "Search"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from importlib.metadata import version
 
 import pytest
@@ -9,6 +10,7 @@ from support.chat_driver import MODEL, Chat
 from tinyllm_chat.chat.scripted import ScriptedBackend
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import CONFIG, Settings
+from tinyllm_chat.tui import details
 from tinyllm_chat.tui.app import TinyLLMChatApp
 
 RECORDED_WITH = {"textual": "8.2.8", "rich": "15.0.0"}  # others may draw the same screen as another picture
@@ -217,6 +219,34 @@ def test_settings(snap_compare, theme, size):
         await chat.ready()
         await chat.send("/settings top_p")
         await chat.press("right")
+
+    assert snap_compare(an_app(theme=theme), terminal_size=size, run_before=run)
+
+
+@small_and_large
+def test_the_palette(snap_compare, theme, size):
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        await chat.press("ctrl+p", *"temp")
+        await chat.until(lambda: "Set the temperature" in "\n".join(chat.screen))
+
+    assert snap_compare(an_app(theme=theme), terminal_size=size, run_before=run)
+
+
+@small_and_large
+def test_the_details_of_an_answer(snap_compare, monkeypatch, theme, size):
+    monkeypatch.setattr(details.time, "localtime", time.gmtime)
+
+    async def run(pilot) -> None:
+        chat = chat_of(pilot)
+        await chat.ready()
+        answer = await chat.ask("What is gravity?", steps=12)
+        await chat.press("alt+up")
+        chat.backend.finish()
+        await chat.until(lambda: not chat.session.busy and not chat.app.figures.flashing)
+        answer.created = 0.0
+        await chat.press("alt+d")
 
     assert snap_compare(an_app(theme=theme), terminal_size=size, run_before=run)
 

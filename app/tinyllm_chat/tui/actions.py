@@ -61,7 +61,7 @@ class Actions(MessageActions, ModelActions):
             self._app.prompt.set_draft(draft)
             raise
 
-    @action("Start a new line in the message", keys="ctrl+j shift+enter", hint="line", rank=4)
+    @action("Start a new line in the message", keys="ctrl+j shift+enter", hint="new line", rank=4)
     def newline(self) -> None:
         self._app.prompt.insert("\n")
 
@@ -312,7 +312,7 @@ class Actions(MessageActions, ModelActions):
     def settings(self, argument: str) -> None:
         self._app.show_settings(argument)
 
-    @action("Find any action by its name", keys="ctrl+p", slash="palette", group=PROGRAM, hint="all", rank=3)
+    @action("Find any action by its name", keys="ctrl+p", slash="palette", group=PROGRAM, hint="commands", rank=3)
     def palette(self) -> None:
         self._app.show_palette()
 

@@ -19,11 +19,13 @@ from tinyllm_chat.chat.conversation import Message, SamplingSpan
 from tinyllm_chat.chat.settings import RARE_SAMPLING
 from tinyllm_chat.tui.text import SHORT_NAMES, clean_line, count, duration, label, rate, sampling_value
 from tinyllm_chat.tui.tokens import percent
+from tinyllm_chat.tui.widgets.bars import Hint, Hints
 from tinyllm_chat.tui.widgets.rows import ACCENT, GAP, MUTED, columns, lines
 
 NAME_COLUMN = 14
 LOW = 32  # rows below which the facts may need all there is
 _OTHER = object()  # equal to no value
+_KEYS = (Hint("Esc", "close", "screen.close"),)
 ENDS = {
     "eog": "by the model",
     "stop": "by a stop text",
@@ -34,9 +36,7 @@ ENDS = {
 
 
 class DetailsScreen(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,ctrl+c,q,enter,alt+d", "dismiss_empty", "Close", show=False)
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+c,q,enter,alt+d", "close", "Close", show=False)]
 
     def __init__(self, message: Message) -> None:
         super().__init__()
@@ -48,9 +48,9 @@ class DetailsScreen(ModalScreen[None]):
             yield Static(Content.styled("How this answer was made", f"bold {ACCENT}"), classes="title")
             with VerticalScroll(classes="" if low else "-short"):
                 yield Facts(self._message)
-            yield Static(Content.styled("Esc closes", MUTED), classes="foot")
+            yield Hints(_KEYS)
 
-    def action_dismiss_empty(self) -> None:
+    def action_close(self) -> None:
         self.dismiss(None)
 
 

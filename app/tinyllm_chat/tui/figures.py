@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.timer import Timer
 
 from tinyllm_chat.chat.events import CacheState
-from tinyllm_chat.tui.widgets.bars import Rule, VerticalRule, status
+from tinyllm_chat.tui.widgets.bars import Rule, VerticalRule, status, status_room
 from tinyllm_chat.tui.widgets.cache import CacheFigures
 from tinyllm_chat.tui.widgets.lines import CENTERED_FROM
 from tinyllm_chat.tui.widgets.panels import Panels, Speed
@@ -28,6 +28,7 @@ class Figures:
         self._app = app
         self._wanted = bool(app.session.settings.value("show_panels"))
         self._speed = Speed()
+        self._width = 0  # columns of the screen
         self.flashing: frozenset[str] = frozenset()  # sampling values that were just changed
         self._flash_timer: Timer | None = None
         self.top_rule = Rule(id="top-rule")
@@ -45,6 +46,7 @@ class Figures:
 
     def arrange(self, width: int) -> None:
         """Takes its share of a screen of `width` columns."""
+        self._width = width
         shown = self._wanted and width >= PANEL_COLUMNS
         self.panels.display = self.panel_rule.display = shown
         self.top_rule.set_joint(width - PANEL_WIDTH if shown else None)
@@ -126,7 +128,8 @@ class Figures:
     def _show_status(self, note: str) -> None:
         line = None
         if not self.panels.display:
-            line = status(self._cache(), self._speed.decode, self._session.sampling, self.flashing)
+            room = status_room(self._width, note)
+            line = status(self._cache(), self._speed.decode, self._session.sampling, self.flashing, room)
         self.input_rule.show(line, note)
 
     def _text_of(self, message_id: str) -> str:

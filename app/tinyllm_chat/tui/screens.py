@@ -16,11 +16,10 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from tinyllm_chat.tui.registry import GROUPS, Action, key_name, key_names
-from tinyllm_chat.tui.widgets.bars import Hints
+from tinyllm_chat.tui.widgets.bars import Hint, Hints
 from tinyllm_chat.tui.widgets.rows import ACCENT, GAP, MUTED, columns, lines
 
 HELP_COLUMN = 30  # cells for the keys and the slash command
-_CLOSING: list[BindingType] = [Binding("escape,ctrl+c", "dismiss_empty", "Close", show=False)]
 
 
 class HelpScreen(ModalScreen[bool]):
@@ -29,7 +28,7 @@ class HelpScreen(ModalScreen[bool]):
     Its result is whether the user would rather search.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [*_CLOSING, Binding("f1,q,enter", "dismiss_empty", "Close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+c,f1,q,enter", "close", "Close", show=False)]
 
     def __init__(self, actions: Iterable[Action], here: Sequence[tuple[str, str]] = ()) -> None:
         """`here`: keys of the screen below and what they do there; nothing for the chat itself."""
@@ -52,16 +51,29 @@ class HelpScreen(ModalScreen[bool]):
                     for entry in self._actions:
                         if entry.group == group:
                             yield HelpRow("  ".join(key_names(entry)), entry.usage, entry.help)
-            search = [] if self._search is None else [f"{key} searches" for key in key_names(self._search)[:1]]
-            foot = ["Esc closes", "↑↓ scroll", *search, "// begins a message with /"]
-            yield Static(Content.styled(" · ".join(foot), MUTED), classes="foot")
+            yield Hints(self._hints())
+
+    def _hints(self) -> list[Hint]:
+        search = [] if self._search is None else key_names(self._search)[:1]
+        return [
+            Hint("Esc", "close", "screen.close"),
+            Hint("↑↓", "scroll", "screen.scroll", 2),
+            *(Hint(key, "search", "screen.search", 1) for key in search),
+            Hint("//", "begins a message with /", "screen.close", 3),
+        ]
 
     def on_key(self, event: events.Key) -> None:
         if self._search is not None and event.key in self._search.keys:
             event.stop()
-            self.dismiss(True)
+            self.action_search()
 
-    def action_dismiss_empty(self) -> None:
+    def action_search(self) -> None:
+        self.dismiss(True)
+
+    def action_scroll(self) -> None:
+        self.query_one(VerticalScroll).scroll_page_down(animate=False)
+
+    def action_close(self) -> None:
         self.dismiss(False)
 
 

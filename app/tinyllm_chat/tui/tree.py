@@ -20,11 +20,18 @@ from textual.widgets import Static
 from tinyllm_chat.chat.conversation import Conversation
 from tinyllm_chat.chat.outline import OutlineRow, outline
 from tinyllm_chat.tui.text import clean_line, count
+from tinyllm_chat.tui.widgets.bars import Hint, Hints
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED
 
 GUIDES = 24  # cells for the lines that lead to a message; of more the right end is shown
 _SPEAKERS = {"user": "You"}
 _GLIMPSE = 400  # characters of a message looked at
+_KEYS = (
+    Hint("Enter", "show this branch", "screen.open"),
+    Hint("←→", "next branch", "screen.branch(1)", 2),
+    Hint("●", "is on screen", "screen.close", 3),
+    Hint("Esc", "close", "screen.close", 1),
+)
 
 
 class TreeLines(ScrollView, can_focus=True):
@@ -139,14 +146,17 @@ class TreeScreen(ModalScreen[str | None]):
         with Vertical(classes="sheet -high"):
             yield Static(Content.assemble(("The whole conversation", f"bold {ACCENT}"), (f"  {facts}", MUTED)))
             yield TreeLines(self._rows, self._cursor)
-            yield Static(
-                Content.styled("Enter shows that branch · ←→ next branch · ● is what is seen now · Esc closes", MUTED),
-                classes="foot",
-            )
+            yield Hints(_KEYS)
 
     def _leaves(self) -> list[OutlineRow]:
         parents = {row.message.parent for row in self._rows}
         return [row for row in self._rows if row.message.id not in parents]
+
+    def action_open(self) -> None:
+        self.query_one(TreeLines).action_open()
+
+    def action_branch(self, step: int) -> None:
+        self.query_one(TreeLines).action_branch(step)
 
     def on_tree_lines_opened(self, event: TreeLines.Opened) -> None:
         event.stop()

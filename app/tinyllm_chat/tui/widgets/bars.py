@@ -15,8 +15,8 @@ from tinyllm_chat.tui.text import SHORT_NAMES, clean_line, count, label, rate, s
 from tinyllm_chat.tui.widgets.cache import cache_map
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, FLASH, MUTED, joined, row
 
-WIDE = 110  # columns from which hints stand further apart
-STATUS_MAP = 12  # cells of the cache's picture in the status line
+WIDE = 110  # columns from which hints stand further apart, where all of them fit so
+STATUS_MAP, SMALLEST_MAP = 12, 4  # cells of the cache's picture in the status line
 SHORTEST_STATUS = 7  # cells of the status line that still say something
 SHORTEST_TITLE = 8  # of a chat; less says nothing
 
@@ -94,15 +94,24 @@ class Rule(Widget):
             line = line[: self._joint] + "┬" + line[self._joint + 1 :]
         parts: list[Content | str | tuple[str, str | Style]] = []
         used = 0
-        note = f" {self._note} " if self._note and len(self._note) + 6 <= width else ""
+        note = _framed(self._note, width)
         end = "──" if note else ""
-        room = width - 6 - len(note)  # what is noted now comes before figures that are always there
+        room = status_room(width, self._note)
         if self._status and room >= SHORTEST_STATUS:
             status = self._status.truncate(room, ellipsis=True)
             parts += [("── ", FAINT), status, " "]
             used = status.cell_length + 4
         parts += [(line[used : width - len(note) - len(end)], FAINT), (note, ACCENT), (end, FAINT)]
         return Content.assemble(*parts)
+
+
+def status_room(width: int, note: str) -> int:
+    """Cells for a status in a rule: what is noted now comes before figures that are always there."""
+    return width - 6 - len(_framed(note, width))
+
+
+def _framed(note: str, width: int) -> str:
+    return f" {note} " if note and len(note) + 6 <= width else ""
 
 
 class VerticalRule(Widget):
@@ -116,16 +125,12 @@ def status(
     cache: CacheState | None,
     decode: float,
     sampling: Mapping[str, SamplingValue],
-    flashing: frozenset[str] = frozenset(),
+    flashing: frozenset[str],
+    room: int,
 ) -> Content:
-    """The panels on one line, for a terminal without room for them."""
-    parts = [Content.styled("KV –", MUTED)]
-    if cache is not None and cache.total:
-        share = 100 * cache.used / cache.total
-        (picture,) = cache_map(cache, STATUS_MAP, 1)
-        figures = Content.assemble(f" {cache.used}/{cache.total}", (f" {share:.0f}%", MUTED))
-        parts = [Content.assemble(("KV ", MUTED), picture, figures)]
-    parts.append(Content.assemble(f"{rate(decode):>4}", (" tok/s", MUTED)))
+    """The panels on one line of `room` cells. The cache's picture gives way to the figures."""
+    separator = Content.styled(" · ", FAINT)
+    parts = [Content.assemble(f"{rate(decode):>4}", (" tok/s", MUTED))]
     names = ["temperature", "top_p", *sorted(flashing - {"temperature", "top_p"})]
     values = [
         Content.assemble(
@@ -136,7 +141,14 @@ def status(
         if name in sampling
     ]
     parts.append(joined("  ", values))
-    return joined(Content.styled(" · ", FAINT), parts)
+    if cache is None or not cache.total:
+        return joined(separator, [Content.styled("KV –", MUTED), *parts])
+    share = 100 * cache.used / cache.total
+    figures = Content.assemble(f"{cache.used}/{cache.total}", (f" {share:.0f}%", MUTED))
+    line = joined(separator, [figures, *parts])
+    cells = min(STATUS_MAP, room - line.cell_length - len("KV  "))
+    (picture,) = cache_map(cache, cells, 1) if cells >= SMALLEST_MAP else (Content(),)
+    return Content.assemble(("KV ", MUTED), picture, " " if picture else "", line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +185,9 @@ class Hints(Widget):
 
     def render(self) -> Content:
         width = self.content_size.width
-        gap = Content.styled("  ·  " if width >= WIDE else " · ", FAINT)
         parts = {hint: self._part(hint) for hint in self._hints}
+        needed = sum(part.cell_length for part in parts.values()) + len("  ·  ") * (len(parts) - 1)
+        gap = Content.styled("  ·  " if max(needed, WIDE) <= width else " · ", FAINT)
         fitting: list[Hint] = []
         for hint in sorted(self._hints, key=lambda hint: hint.rank):
             width -= parts[hint].cell_length + (gap.cell_length if fitting else 0)
