@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from tests.soak import toys
+from tests.soak import screened, toys
 from tests.soak.chatting import Chatter
-from tests.soak.figures import Sample, grown, sample, table
+from tests.soak.figures import Sample, grown, risen, sample, screen_table, table
+from tests.soak.screen import Typist
 
 
 def soak(chatter: Chatter, turns: int, samples: int) -> list[Sample]:
@@ -25,6 +27,33 @@ def soak(chatter: Chatter, turns: int, samples: int) -> list[Sample]:
     return found
 
 
+def on_screen(arguments: argparse.Namespace) -> int:
+    """The same of the whole program on a pseudo-terminal, key by key."""
+    model = screened.SCRIPTED if arguments.model == "toy" else arguments.model
+    found, started = [], time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tinyllm-soak.") as name:
+        typist = Typist(Path(name), model, tokens=arguments.tokens, seed=arguments.seed)
+        with contextlib.closing(typist):
+            middle = Counter[str]()
+            for part in range(1, arguments.samples + 1):
+                while typist.turns < arguments.turns * part // arguments.samples:
+                    typist.turn()
+                found.append(typist.sample())
+                print(screen_table(found).splitlines()[-1], flush=True)
+                if part == arguments.samples // 2:
+                    middle = typist.census()
+            more = typist.census() - middle
+            typist.quit()
+    print(f"\n{screen_table(found)}\n\n{arguments.turns} turns, {time.monotonic() - started:.0f} s")
+    problems = [f"{count} x {text}" for text, count in Counter(typist.problems).most_common(10)]
+    problems += risen(found, timed=not arguments.untimed)
+    for problem in problems:
+        print(f"NOT FLAT: {problem}")
+    if problems:
+        print("more in the second half:", ", ".join(f"{count} {name}" for name, count in more.most_common(30)))
+    return 1 if problems else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.soak",
@@ -36,7 +65,10 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=20, metavar="N", help="rows of the table")
     parser.add_argument("--untimed", action="store_true", help="whatever the time that answers take")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
+    parser.add_argument("--screen", action="store_true", help="on the screen; the model: FILE, or scripted answers")
     arguments = parser.parse_args()
+    if arguments.screen:
+        return on_screen(arguments)
     with tempfile.TemporaryDirectory(prefix="tinyllm-soak.") as name:
         folder = Path(name)
         kind, _, toy = arguments.model.partition(":")

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 
@@ -13,6 +14,8 @@ SETTLED = 0.3  # of a run, after which nothing is expected to grow any more
 MORE_MEMORY = 1.05  # of what there was then
 MORE_BYTES = 4 << 20
 SLOWER = 1.2  # than then
+ALLOWED = {"memory": 0.02, "handles": 0.0, "threads": 0.0, "objects": 0.01}  # rises over the second half of a run
+ALLOWED_TIMES = {"key": 0.1, "work": 0.1}  # of the processor
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +30,64 @@ class Sample:
     work: float  # seconds of the processor that the question and its answer take
 
 
+@dataclass(frozen=True, slots=True)
+class ScreenSample:
+    """The same of a program with its screen."""
+
+    turns: int
+    memory: int  # bytes that are resident
+    handles: int  # open files
+    threads: int
+    objects: int  # of Python, that refer to others
+    first_token: float  # seconds from the question to the first text, in a new chat
+    key: float  # seconds of the processor that a letter in the input takes
+    work: float  # seconds of the processor that the question and its answer take
+
+
+def held(pid: int) -> tuple[int, int, int]:
+    """(bytes resident, open files, threads) of a process"""
+    process = Path(f"/proc/{pid}")
+    resident = int((process / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return resident, len(os.listdir(process / "fd")), len(os.listdir(process / "task"))
+
+
 def sample(turns: int, pages: int, first_token: float, speed: float, work: float) -> Sample:
-    resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    handles = len(os.listdir("/proc/self/fd"))
-    return Sample(turns, resident, handles, threading.active_count(), pages, first_token, speed, work)
+    memory, handles, _ = held(os.getpid())
+    return Sample(turns, memory, handles, threading.active_count(), pages, first_token, speed, work)
+
+
+def screen_table(samples: Sequence[ScreenSample]) -> str:
+    """In Markdown."""
+    lines = [
+        "| turns | memory, MB | open files | threads | objects | first token, ms | a key, ms | processor, ms |",
+        "|------:|-----------:|-----------:|--------:|--------:|----------------:|----------:|--------------:|",
+    ]
+    lines += [
+        f"| {each.turns:,} | {each.memory / 1e6:.1f} | {each.handles} | {each.threads} | {each.objects:,} "
+        f"| {each.first_token * 1e3:.1f} | {each.key * 1e3:.2f} | {each.work * 1e3:.1f} |"
+        for each in samples
+    ]
+    return "\n".join(lines)
+
+
+def rise(samples: Sequence[ScreenSample], name: str) -> float:
+    """By what share a figure rose over the second half of a run: the median slope between any two of its samples."""
+    half = samples[len(samples) // 2 :]
+    slopes = [
+        (getattr(late, name) - getattr(early, name)) / (late.turns - early.turns)
+        for early, late in combinations(half, 2)
+        if late.turns > early.turns
+    ]
+    if not slopes:
+        return 0.0
+    return median(slopes) * (half[-1].turns - half[0].turns) / median(getattr(each, name) for each in half)
+
+
+def risen(samples: Sequence[ScreenSample], *, timed: bool = True) -> list[str]:
+    """What did not stay flat over the second half of a run, one line for each."""
+    allowed = ALLOWED | (ALLOWED_TIMES if timed else {})
+    found = {name: rise(samples, name) for name in allowed}
+    return [f"{name}: {found[name]:+.1%} in the second half" for name in allowed if found[name] > allowed[name]]
 
 
 def table(samples: Sequence[Sample]) -> str:

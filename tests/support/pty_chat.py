@@ -54,7 +54,16 @@ def run(folder: Path) -> None:
 class PtyChat:
     """One running program; `output` is everything that it has drawn so far."""
 
-    def __init__(self, folder: Path, *, ignore_hangup: bool = False) -> None:
+    patience = PATIENCE
+
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        program: str = PROGRAM,
+        size: tuple[int, int] = (100, 30),
+        ignore_hangup: bool = False,
+    ) -> None:
         self.folder = folder
         self.output = b""
         self.pid, self.terminal = pty.fork()
@@ -62,12 +71,12 @@ class PtyChat:
             if ignore_hangup:
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
             os.environ.update(PYTHONPATH=os.pathsep.join(sys.path), TERM="xterm-256color")
-            os.execv(sys.executable, [sys.executable, "-c", PROGRAM, str(folder)])
-        self.resize(100, 30)
+            os.execv(sys.executable, [sys.executable, "-c", program, str(folder), *arguments])
+        self.resize(*size)
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Reads what is drawn until the condition holds."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self.patience
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain for {what}\n{self.output[-3000:]!r}"
             self.read()
