@@ -45,6 +45,10 @@ class SavedStateError(EngineError):
     """A saved sequence is damaged, of another model or another cache, or cannot be read: it is not used."""
 
 
+class OtherStateError(SavedStateError):
+    """A saved sequence that is sound, but of another model or another cache."""
+
+
 class CancelledError(EngineError):
     """The caller cancelled a forward pass; complete rows stay in the cache."""
 

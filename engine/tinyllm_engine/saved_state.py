@@ -27,7 +27,7 @@ from zlib import crc32
 import numpy as np
 
 from tinyllm_engine.cached_types import PAGE
-from tinyllm_engine.errors import SavedStateError
+from tinyllm_engine.errors import OtherStateError, SavedStateError
 from tinyllm_engine.runner import Runner, Sequence
 
 MAGIC, VERSION = b"TLKV", 1
@@ -81,6 +81,15 @@ def load(
         return saved.read(ids)
 
 
+def is_saved(path: Path) -> bool:
+    """Whether a file was begun by `save`, whatever became of it; nothing and zeros are what a crash leaves of one."""
+    try:
+        with _opened(path) as file:
+            return file.read(len(MAGIC)) in (MAGIC, bytes(len(MAGIC)), b"")
+    except (SavedStateError, OSError):
+        return False
+
+
 def _description(runner: Runner, model: str) -> dict[str, Any]:
     """What has to be the same for the bytes of a page to mean the same."""
     cache = runner.cache
@@ -129,7 +138,7 @@ class _Saved:
         found = self._describe()
         for name, expected in _description(runner, model).items():
             if found.get(name) != expected:
-                self._fail(f"{name}: expected {expected!r:.80}, found {found.get(name)!r:.80}")
+                raise OtherStateError(f"{path}: {name}: expected {expected!r:.80}, found {found.get(name)!r:.80}")
         self.tokens = self._number(found, "tokens", 1, runner.context_length)
         self.exact = self._number(found, "exact", 0, self.tokens)
         self.positions = self._checkpoints(found.get("checkpoints"))

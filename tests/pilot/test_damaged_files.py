@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
+from support.damages import DAMAGES, LETTER, binary, empty, folder, link_elsewhere, link_to_device, pipe, zeros
+from tinyllm_chat.chat.config_file import write_setting
 from tinyllm_chat.chat.drafts import Draft, DraftKeeper
-from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.errors import ChatError, SettingsError
 from tinyllm_chat.chat.library import ChatLibrary
 from tinyllm_chat.chat.locks import LockFile
 from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.places import RecentModels
+from tinyllm_chat.chat.presets import load_presets
 from tinyllm_chat.chat.prompt_history import PromptHistory
 from tinyllm_chat.chat.settings import load_settings
 from tinyllm_chat.chat.transcript import TranscriptStore
@@ -28,7 +30,7 @@ RECORDS = [
     {"type": "message", "id": "a", "parent": None, "role": "user", "content": "What was", "created": 1.0},
 ]
 SOUND = {
-    "config.toml": b"[sampling]\ntemperature = 0.5\n",
+    "config.toml": b"[sampling]\ntemperature = 0.5\n[presets.mine]\ntemperature = 0.7\n",
     "themes/mine.toml": b'primary = "#ff0000"\n',
     "state/drafts/draft-0.json": json.dumps({"text": "half a thought", "folded": {}}).encode(),
     "state/prompts.jsonl": b'"one"\n"two"\n',
@@ -36,74 +38,7 @@ SOUND = {
     f"transcripts/{CHAT}.jsonl": b"".join(json.dumps(record).encode() + b"\n" for record in RECORDS),
     f"transcripts/{CHAT}.lock": b'{"pid": 1}',
 }
-LETTER = b"a letter\nto a friend, without a newline at its end"
 DERIVED = {f"transcripts/{CHAT}.lock"}  # nobody misses what is in it
-
-
-def truncated(path: Path, sound: bytes) -> None:
-    path.write_bytes(sound[: len(sound) // 2])
-
-
-def empty(path: Path, sound: bytes) -> None:
-    path.write_bytes(b"")
-
-
-def binary(path: Path, sound: bytes) -> None:
-    path.write_bytes(bytes(range(256)) * 40)
-
-
-def zeros(path: Path, sound: bytes) -> None:
-    """What a machine that lost power leaves."""
-    path.write_bytes(bytes(len(sound)))
-
-
-def wrong_types(path: Path, sound: bytes) -> None:
-    path.write_bytes(b"sampling = 5\n" if path.suffix == ".toml" else b"[1, null, {}]\n" * 5)
-
-
-def newer(path: Path, sound: bytes) -> None:
-    text = b"[telepathy]\nrange = 3\n" if path.suffix == ".toml" else b'{"type": "header", "version": 99}\n' * 3
-    path.write_bytes(text)
-
-
-def huge(path: Path, sound: bytes) -> None:
-    """More than anybody reads, and no more on disk than nothing."""
-    path.write_bytes(sound)
-    os.truncate(path, 1 << 34)
-
-
-def deep(path: Path, sound: bytes) -> None:
-    path.write_bytes(b"a = " + b"[" * 50_000 if path.suffix == ".toml" else b"[" * 50_000)
-
-
-def folder(path: Path, sound: bytes) -> None:
-    path.mkdir()
-    (path / "inside").write_bytes(b"precious")
-
-
-def pipe(path: Path, sound: bytes) -> None:
-    """That nobody writes to."""
-    os.mkfifo(path)
-
-
-def link_to_device(path: Path, sound: bytes) -> None:
-    """Without an end."""
-    path.symlink_to("/dev/zero")
-
-
-def link_to_nothing(path: Path, sound: bytes) -> None:
-    path.symlink_to(path.parent / "nowhere" / "at all")
-
-
-def link_elsewhere(path: Path, sound: bytes) -> None:
-    other = path.parent / "other.txt"
-    other.write_bytes(LETTER)
-    path.symlink_to(other)
-
-
-DAMAGES = [truncated, empty, binary, zeros, wrong_types, newer, huge, deep, folder]
-if hasattr(os, "mkfifo") and Path("/dev/zero").exists():
-    DAMAGES += [pipe, link_to_device, link_to_nothing, link_elsewhere]
 
 
 @pytest.fixture
@@ -134,7 +69,11 @@ def within_patience(act):
 def use_everything(places: Paths) -> list[str]:
     """What a start, a question and an end do with the files; returns what is said."""
     loaded = load_settings({}, {}, places)
+    presets = load_presets(loaded.presets, "config.toml", loaded.warnings)
+    assert {"precise", "balanced", "creative"} <= set(presets)
     said = [*loaded.warnings, *user_themes(places.config / "themes").warnings]
+    with contextlib.suppress(SettingsError):
+        write_setting(places.config_file, "top_p", 0.5, None)
     history = PromptHistory(places.prompt_history)
     history.add("a new question")
     drafts = DraftKeeper(places.drafts)
@@ -194,7 +133,8 @@ def test_nothing_is_lost_and_something_is_said(places, tmp_path, name, damage):
 
 def changed(name: str) -> set[bytes]:
     """What is sound may change."""
-    return {sound[:60] for other, sound in SOUND.items() if other != name and other.startswith("state")} | {
+    own = ("state", "config")
+    return {sound[:60] for other, sound in SOUND.items() if other != name and other.startswith(own)} | {
         SOUND[other][:60] for other in DERIVED
     }
 

@@ -27,7 +27,8 @@ PEACE = 0.03  # seconds without anything drawn, and a screen that sleeps: it has
 KEPT = 1 << 16  # bytes of what was drawn last, for when something goes wrong
 KEYS_TIMED = 20
 
-ENTER, ESCAPE, TAB = "\r", "\x1b", "\t"
+ENTER, TAB = "\r", "\t"
+ESCAPE = "\x1b[27u"  # as terminals send it that can tell it from the beginning of another key
 UP, PAGE_UP, PAGE_DOWN, TO_START, TO_END = "\x1b[A", "\x1b[5~", "\x1b[6~", "\x1b[1;5H", "\x1b[1;5F"
 NEW_CHAT, AGAIN, WRITE_ON, PALETTE, PANELS, CHATS, QUIT = "\x0e", "\x12", "\x14", "\x10", "\x02", "\x0c", "\x11"
 EDIT, BEFORE, AFTER, LAST_CHAT, TREE, TOKENS, DETAILS, SETTINGS, HEAT, VALUES, UNDO = (

@@ -13,7 +13,7 @@ from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_engine.chat_template import TemplateChoice
 from tinyllm_engine.choices import Alternative, Choice
-from tinyllm_engine.errors import EngineError, SavedStateError, TemplateError, UnsupportedModelError
+from tinyllm_engine.errors import EngineError, OtherStateError, TemplateError, UnsupportedModelError
 from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token, common_prefix
 from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
@@ -144,7 +144,7 @@ class ToyBranches:
         """A toy's saved sequence is the model's name and the ids as text."""
         name, *saved = path.read_text().split()
         if name != model:
-            raise SavedStateError(f"{path}: model: expected {model!r}, found {name!r}")
+            raise OtherStateError(f"{path}: model: expected {model!r}, found {name!r}")
         sequence = ToySequence(self.current.runner)
         sequence.tokens = [int(id) for id in saved]
         if common_prefix(sequence.tokens, ids) <= max(common_prefix(each.tokens, ids) for each in self.kept):
@@ -195,6 +195,7 @@ class Toy:
             Branches=ToyBranches,
             save_sequence=save_toy,
             saved_bytes=lambda sequence: 1_000_000 * sequence.position,
+            is_saved=lambda path: True,
             SamplingParams=SamplingParams,
             SharedSampling=SharedSampling,
             Cancel=Cancel,
@@ -205,6 +206,7 @@ class Toy:
             Token=Token,
             Finished=Finished,
             EngineError=EngineError,
+            OtherStateError=OtherStateError,
         )
 
     def open_model(

@@ -1,5 +1,8 @@
 """A template is a program of whoever made the file: it gets so much time and memory and no more."""
 
+import gc
+import sys
+
 import pytest
 from support.tiny_vocabularies import byte_level
 from tinyllm_engine.chat_template import ChatTemplate, limits
@@ -83,6 +86,33 @@ def test_time(monkeypatch):
 def test_sizes(source, said):
     with pytest.raises(TemplateError, match=said):
         ChatTemplate(source, TOKENIZER).render([])
+
+
+@pytest.mark.parametrize(
+    "source", ["{% macro f(n) %}{{ [n] | list }}{{ f([n]) }}{% endmacro %}{{ f(1) }}", "{{ " + "(" * 5000]
+)
+def test_no_garbage_is_collected_at_the_end_of_the_stack(source):
+    """What is finalized there fails for want of a frame, and is never finalized again."""
+    deepest = 0
+
+    def look(phase, info):
+        nonlocal deepest
+        frame, depth = sys._getframe(), 0
+        while frame is not None:
+            frame, depth = frame.f_back, depth + 1
+        deepest = max(deepest, depth)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(look)
+    gc.set_threshold(50)  # no depth without one otherwise
+    try:
+        with pytest.raises(TemplateError):
+            ChatTemplate(source, TOKENIZER).render([])
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(look)
+    assert deepest < 300  # of a thousand
+    assert gc.isenabled()
 
 
 def test_the_sum_of_all_texts(monkeypatch):

@@ -356,11 +356,12 @@ def test_an_index_made_without_full_text_search_is_not_used_with_it(history: His
     assert history.found("curved") == {"curved"}
 
 
-def test_where_nothing_can_be_written_the_index_is_in_memory(tmp_path: Path) -> None:
+def test_where_nothing_can_be_written_the_index_is_in_memory(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     history = History(tmp_path, None)
     (tmp_path / "cache").write_text("a file in the way")
     history.write("curved")
     assert history.found("curved") == {"curved"}
+    assert len([line for line in caplog.messages if "index of chats" in line]) == 1  # said once
     history.index.close()
 
 

@@ -8,12 +8,23 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import tiny_model
+from support.damages import (
+    DAMAGES,
+    LETTER,
+    empty,
+    huge,
+    link_elsewhere,
+    link_to_device,
+    link_to_nothing,
+    truncated,
+    zeros,
+)
 from support.toy_engine import Toy
 from tinyllm_chat.chat import leftovers
 from tinyllm_chat.chat.backend import PromptMessage
@@ -27,6 +38,7 @@ from tinyllm_chat.chat.scripted import ScriptedBackend
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, Settings
 from tinyllm_chat.chat.transcript import TranscriptStore
+from tinyllm_engine.saved_state import is_saved
 
 SAMPLING = {name: SCHEMA[name].default for name in SAMPLING_NAMES}
 LIMIT = 500_000_000
@@ -61,6 +73,7 @@ class Program:
         message = PromptMessage("u1", "user", text)
         self.backend.answer("a1", [message], sampling=SAMPLING | {"seed": 5}, max_tokens=12, cache_file=path)
         events = self.until(AnswerFinished)
+        self.notes = [event.message for event in events if isinstance(event, Notice)]
         self.text = "".join(event.text for event in events if isinstance(event, TextDelta))
         return next(event.reused_tokens for event in events if isinstance(event, AnswerStarted))
 
@@ -120,6 +133,33 @@ def test_the_real_engine_goes_on_where_it_was(programs: Any, chats: list[Path], 
     fresh = programs(model=model)
     assert fresh.ask("a long question", chats[0]) == 0
     assert fresh.text == first.text
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_a_damaged_file_is_said_in_a_line_and_not_used(
+    programs: Any, chats: list[Path], tmp_path: Path, damage: Callable[[Path, bytes], None]
+) -> None:
+    """What is not ours is kept; a cache that is ours is made again."""
+    model = tiny_model.write(tmp_path / "tiny.gguf")
+    first = programs(model=model)
+    first.ask("a long question", chats[0])
+    first.leave(chats[0])
+    sound = chats[0].read_bytes()
+    chats[0].unlink()
+    damage(chats[0], sound)
+    program = programs(model=model)
+    assert program.ask("a long question", chats[0]) == 0
+    assert program.text == first.text
+    (line,) = program.notes
+    assert str(chats[0]) in line
+    assert line.isprintable()
+    program.leave(chats[0])
+    beside = [path for path in chats[0].parent.iterdir() if path.name.startswith(f"{chats[0].name}.damaged")]
+    ours = damage in (truncated, empty, zeros, huge, link_to_device, link_to_nothing, link_elsewhere)
+    assert len(beside) == (not ours)
+    assert programs(model=model).ask("a long question", chats[0]) > len("a long question")
+    if damage is link_elsewhere:
+        assert (chats[0].parent / "other.txt").read_bytes() == LETTER
 
 
 def test_the_end_of_the_program_writes_it_too(programs: Any, chats: list[Path]) -> None:
@@ -215,8 +255,11 @@ def test_what_belongs_to_no_chat_is_swept(tmp_path: Path) -> None:
     kept, gone = tmp_path / "here.kv", tmp_path / "gone.kv"
     for path in (kept, gone):
         path.touch()
-    sweep(tmp_path)
+    letter = tmp_path / "letter.kv"
+    letter.write_bytes(LETTER)
+    sweep(tmp_path, is_saved)
     assert [path.exists() for path in (kept, gone)] == [True, False]
+    assert letter.read_bytes() == LETTER
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tinyllm_chat.chat.errors import ModelNotFoundError
+from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.scripted import ScriptedBackend
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import Settings
+from tinyllm_chat.cli.models import openable
 from tinyllm_chat.cli.plain import WELCOME, PlainChat
 from tinyllm_chat.cli.spoken import Spoken
 
@@ -164,6 +166,17 @@ def test_a_model_is_opened_by_its_name_and_stays_where_there_is_none_of_a_name()
     lines = chat.with_lines("/model small", "/model large", "Hi")
     assert chat.backend.opened == ["/models/small.gguf"]
     assert "large: no such file" in " ".join(lines)
+    assert "Hello there." in lines
+
+
+def test_a_file_that_is_no_model_does_not_cost_the_open_one(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF, but not much of it")
+    chat = Conversation()
+    chat.find = lambda name: str(openable(name, Paths(tmp_path, tmp_path, tmp_path, tmp_path)))
+    lines = chat.with_lines(f"/model {broken}", "Hi")
+    assert len(chat.backend.opened) == 1
+    assert any(line.startswith(f"Error: {broken}: ") for line in lines)
     assert "Hello there." in lines
 
 

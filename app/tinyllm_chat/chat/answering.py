@@ -109,8 +109,8 @@ class Answer:
             self._cancel = engine.Cancel()
             if self._cancelled:
                 self._cancel.set()
-        if self._cache_file is not None:
-            kept.recall(self._cache_file, prompt.ids)
+        if self._cache_file is not None and (said := kept.recall(self._cache_file, prompt.ids)) is not None:
+            emit(Notice(said, "information"))
         sequence = opened.branches.select(prompt.ids, shifted=self._shift is not None)
         if self._cache_file is not None:
             kept.answered(self._cache_file, sequence)

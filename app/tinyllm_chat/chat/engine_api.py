@@ -7,6 +7,7 @@ import gc
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.files import make_private_folder
@@ -22,6 +23,7 @@ class EngineApi:
     Branches: Any
     save_sequence: Callable[..., None]
     saved_bytes: Callable[[Any], int]
+    is_saved: Callable[[Path], bool]
     SamplingParams: Any
     SharedSampling: Any
     Cancel: Any
@@ -32,6 +34,7 @@ class EngineApi:
     Token: type[Any]
     Finished: type[Any]
     EngineError: type[Exception]
+    OtherStateError: type[Exception]
 
 
 def load_engine() -> EngineApi:
@@ -52,6 +55,7 @@ def load_engine() -> EngineApi:
         Branches=branches.Branches,
         save_sequence=saved_state.save,
         saved_bytes=saved_state.saved_bytes,
+        is_saved=saved_state.is_saved,
         SamplingParams=engine.SamplingParams,
         SharedSampling=engine.SharedSampling,
         Cancel=engine.Cancel,
@@ -62,4 +66,5 @@ def load_engine() -> EngineApi:
         Token=generation.Token,
         Finished=generation.Finished,
         EngineError=errors.EngineError,
+        OtherStateError=errors.OtherStateError,
     )

@@ -239,7 +239,8 @@ class HistoryIndex:
                         raise HistoryError(f"{self.file}: another instance is writing it: try again") from error
                     if attempt == 2:
                         raise HistoryError(f"{self.file}: the index of chats cannot be made: {error}") from error
-                    log.warning("%s: the index of chats is made anew: %s", self.file, error)
+                    if attempt == 0:  # the second time for the same reason
+                        log.warning("%s: the index of chats is made anew: %s", self.file, error)
                     self._made += 1
                     self._remove()
             raise AssertionError

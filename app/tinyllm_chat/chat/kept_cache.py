@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.engine_api import EngineApi
-from tinyllm_chat.chat.files import atomic_file
+from tinyllm_chat.chat.files import atomic_file, keep_aside
 
 ENDING = ".kv"
 KNOWN = 64  # files of which the tokens are remembered
@@ -38,22 +40,27 @@ class KeptCaches:
         self._on_disk: dict[Path, list[int]] = {}  # the tokens of a file, as far as they are known
         self._swept: set[Path] = set()
 
-    def recall(self, path: Path, ids: list[int]) -> None:
-        """Takes in what was kept of a chat, if a prompt has more of it than of what is here."""
+    def recall(self, path: Path, ids: list[int]) -> str | None:
+        """Takes in what was kept of a chat, if a prompt has more of it than of what is here. Returns a line for the
+        user if the file is damaged.
+        """
         if path.parent not in self._swept:
             self._swept.add(path.parent)
-            sweep(path.parent)
-        if not self._most_bytes or path in self._answered or not path.exists():
-            return
+            sweep(path.parent, self._engine.is_saved)
+        if not self._most_bytes or path in self._answered or not os.path.lexists(path):
+            return None
         started = time.monotonic()
         try:
             sequence = self._branches.recall(path, self._fingerprint, ids)
-        except (self._engine.EngineError, OSError) as error:
+        except self._engine.OtherStateError as error:
             log.info("kept cache not used: %s", error)
-            return
+            return None
+        except (self._engine.EngineError, OSError) as error:
+            return f"the kept cache is not used, the chat is read again: {error}"
         if sequence is not None:
             self._know(path, sequence)
             log.info("%s: %d tokens in %.2f s", path, sequence.position, time.monotonic() - started)
+        return None
 
     def answered(self, path: Path, sequence: Any) -> None:
         """A chat is answered in this sequence, which now belongs to no other one."""
@@ -72,6 +79,8 @@ class KeptCaches:
         if size > self._most_bytes:
             limit = self._most_bytes // 1_000_000
             return f"the cache of the chat is not kept: {_size(size)} are more than keep_kv_max_mb = {limit}"
+        if os.path.lexists(path) and not path.is_symlink() and not self._engine.is_saved(path):
+            keep_aside(path)  # it is not ours
         others = _make_room(path, self._most_bytes - size)
         try:
             # No sync: if the machine dies before all is on disk, the checksums say so.
@@ -93,10 +102,10 @@ class KeptCaches:
         self._on_disk[path] = list(sequence.tokens)
 
 
-def sweep(folder: Path) -> None:
+def sweep(folder: Path, is_saved: Callable[[Path], bool]) -> None:
     """Removes kept caches whose chat is gone."""
     for path in folder.glob(f"*{ENDING}"):
-        if not _has_chat(path):
+        if not _has_chat(path) and is_saved(path):
             _remove(path)
 
 

@@ -28,6 +28,14 @@ def model_path(name: str, paths: Paths) -> Path:
         return find(name, paths, lambda stage, done, total: bar.update(f"{label}: {stage}", done, total))
 
 
+def openable(name: str, paths: Paths) -> Path:
+    """The same, for a chat that has a model already: refuses files that no chat can be had with. Raises ChatError."""
+    path = model_path(name, paths)
+    if (problem := Describer(ModelOptions()).describe(path).problem) is not None:
+        raise ModelNotFoundError(f"{path}: {problem}")
+    return path
+
+
 def fetch(entry: CatalogueEntry, paths: Paths) -> Path:
     """Downloads a catalogue model with a bar on standard error and returns its path. Raises DownloadError."""
     with ProgressBar(in_bytes=True) as bar:

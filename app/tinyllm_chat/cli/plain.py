@@ -394,13 +394,13 @@ class PlainChat:
 
 def run(session: Session, model: Path | None, warnings: list[str]) -> None:
     """Chats on standard input and output until the user leaves."""
-    from tinyllm_chat.cli.models import model_path
+    from tinyllm_chat.cli.models import openable
 
     _prepare_line_editing()
     for stream in (sys.stdout, sys.stdin):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    PlainChat(session, find=lambda name: str(model_path(name, Paths.default()))).run(model, warnings)
+    PlainChat(session, find=lambda name: str(openable(name, Paths.default()))).run(model, warnings)
 
 
 def _prepare_line_editing() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import TracebackType
 from typing import Any
 
 from jinja2 import Undefined
@@ -25,6 +28,35 @@ _WIDTH_FROM_VALUE = re.compile(r"\*|\{[^{}]*\{")  # in "%*d" and "{:{}}"
 
 class LimitError(Exception):
     """The template wants more than it may have."""
+
+
+class _Uncollected:
+    """`with uncollected:` no thread collects garbage. A template leads to the end of the stack if it likes, and what is
+    finalized there fails for want of a frame, and is never finalized again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._collecting = False  # when the first came in
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._collecting = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside and self._collecting:
+                gc.enable()
+
+
+uncollected = _Uncollected()
 
 
 class Limits:

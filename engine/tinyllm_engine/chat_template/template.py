@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import TemplateSyntaxError
 
 from tinyllm_engine.chat_template.environment import ChatEnvironment, RaisedByTemplate
-from tinyllm_engine.chat_template.limits import MAX_SOURCE, LimitError, Limits
+from tinyllm_engine.chat_template.limits import MAX_SOURCE, LimitError, Limits, uncollected
 from tinyllm_engine.chat_template.marked_text import (
     OUTSIDE,
     TEMPLATE,
@@ -104,7 +104,8 @@ class ChatTemplate:
         if len(source) > MAX_SOURCE:
             raise TemplateError(f"{where}{key}: expected at most {MAX_SOURCE} characters, found {len(source)}")
         try:
-            self._template = self._environment.from_string(source)
+            with uncollected:
+                self._template = self._environment.from_string(source)
         except TemplateSyntaxError as error:
             raise TemplateError(f"{where}{key}, line {error.lineno}: {_line(error)}") from error
         except Exception as error:  # of Jinja or of Python's compiler, at what Jinja made
@@ -255,7 +256,8 @@ class ChatTemplate:
     def _run(self, messages: list[Message], known: dict[str, Any]) -> MarkedText:
         self._environment.limits = Limits()
         try:
-            return MarkedText(self._template.render(**known, messages=messages))
+            with uncollected:
+                return MarkedText(self._template.render(**known, messages=messages))
         except RaisedByTemplate:
             raise
         except LimitError as error:
