@@ -8,7 +8,7 @@ the row before them has, so rows go in order, and a pass that is given up has sp
 
 from tinyllm_engine.jit import inlined, kernel, layout, record
 from tinyllm_engine.kernels.gating import silu
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.simd import add, fma, load_f32x8, load_i64, mul, store, zero_f32x8
 
 # out = silu(sum of weight[tap] * column[tap] + bias), the newest column being x
@@ -48,7 +48,7 @@ def convolved8(source, target, weight, taps, row_bytes, newest):
 @kernel(CONVOLVE)
 def convolve(thread, threads, pointer):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     row_bytes = 4 * a.columns
     for row in range(load_i64(a.count)):
         source, target = load_i64(a.sources + 8 * row) + a.state, load_i64(a.targets + 8 * row) + a.state
@@ -63,7 +63,7 @@ def convolve(thread, threads, pointer):
 @kernel(GATED_CONVOLVE)
 def gated_convolve(thread, threads, pointer):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     row_bytes = 4 * a.columns
     for row in range(load_i64(a.count)):
         source, target = load_i64(a.sources + 8 * row) + a.state, load_i64(a.targets + 8 * row) + a.state

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from tinyllm_engine.jit import inlined, kernel, layout, native, record
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.gating import silu
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.kernels.quantize import quantize_block
 from tinyllm_engine.simd import (
     add,
@@ -49,7 +50,7 @@ XIELU = layout("x", "alpha_n:f", "alpha_p:f", "beta:f", "epsilon:f", "columns", 
 @inlined
 def over_all(thread, threads, a, function):
     """function(a, row, address) for each 8 elements of this thread's part of every row of x."""
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         at = a.x + 4 * row * a.columns
         for k in range(at + 4 * first, at + 4 * last, 32):
@@ -59,7 +60,7 @@ def over_all(thread, threads, a, function):
 @kernel(ADD)
 def add_rows(thread, threads, pointer):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         at = 4 * row * a.columns
         for k in range(at + 4 * first, at + 4 * last, 32):
@@ -114,12 +115,6 @@ def temperature_rows(thread, threads, pointer):
 
 
 # --- activations -------------------------------------------------------------------------------------------------
-
-
-@inlined
-def silu8(x):
-    """x / (1 + e**-x)"""
-    return divide(x, add(splat_f32x8(np.float32(1.0)), exp(sub(zero_f32x8(), x))))
 
 
 @inlined
@@ -179,7 +174,7 @@ def alone(activation, gate, up):
 @inlined
 def activate(thread, threads, pointer, activation, combine):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         at = 4 * row * a.columns
         for k in range(at + 4 * first, at + 4 * last, 32):
@@ -190,7 +185,7 @@ def activate(thread, threads, pointer, activation, combine):
 def activate_quantize(thread, threads, pointer, activation, combine):
     """The codes of the activation of the part this thread has just computed."""
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for k in range(first, last, 32):
         gate, up, block = a.gate + 4 * k, a.up + 4 * k, k // 32
         quantize_block(
@@ -207,12 +202,12 @@ def activate_quantize(thread, threads, pointer, activation, combine):
 
 @kernel(ACTIVATE)
 def swiglu(thread, threads, pointer):
-    activate(thread, threads, pointer, silu8, times_up)
+    activate(thread, threads, pointer, silu, times_up)
 
 
 @kernel(ACTIVATE_QUANTIZE)
 def swiglu_quantize(thread, threads, pointer):
-    activate_quantize(thread, threads, pointer, silu8, times_up)
+    activate_quantize(thread, threads, pointer, silu, times_up)
 
 
 @kernel(ACTIVATE)
@@ -292,7 +287,7 @@ def softcap8(x, cap):
 @kernel(SOFTCAP)
 def softcap_rows(thread, threads, pointer):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     whole = first + (last - first) // 8 * 8
     for row in range(load_i64(a.count)):
         at = a.x + 4 * row * a.columns

@@ -12,7 +12,7 @@ import numpy as np
 
 from tinyllm_engine.agreed import SIGMOID, SOFTMAX, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS
 from tinyllm_engine.jit import kernel, layout, native, record
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.kernels.stacks import GROUP_BYTES
 from tinyllm_engine.simd import (
     add,
@@ -252,7 +252,7 @@ def group_rows(thread, threads, pointer):
 def gather_rows(thread, threads, pointer):
     """Each thread its own columns."""
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         x = a.x + 4 * row * a.columns
         for pair in range(row * a.used, (row + 1) * a.used):
@@ -266,12 +266,12 @@ def gather_rows(thread, threads, pointer):
 def gather_codes(thread, threads, pointer):
     """Each thread its own columns, a block of 32 at a time."""
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads) // 32, first_owned(a.columns, thread + 1, threads) // 32
+    first, last = owned(a.columns, thread, threads)
     blocks = a.columns // 32
     for row in range(load_i64(a.count)):
         for pair in range(row * a.used, (row + 1) * a.used):
             place = load_i64(a.places + 8 * pair)
-            for block in range(first, last):
+            for block in range(first // 32, last // 32):
                 x, out = row * blocks + block, place * blocks + block
                 store(a.out_codes + 32 * out, load_i8x32(a.codes + 32 * x))
                 store_f32(a.out_scales + 4 * out, load_f32(a.scales + 4 * x))
@@ -283,7 +283,7 @@ def gather_codes(thread, threads, pointer):
 def mix_rows(thread, threads, pointer):
     """Each thread its own columns; the terms in the order in which the experts were chosen."""
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         for k in range(first, last, 8):
             total = zero_f32x8()
@@ -297,7 +297,7 @@ def mix_rows(thread, threads, pointer):
 def gate_rows(thread, threads, pointer):
     """Each thread its own columns."""
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         gate = np.float32(1.0 / (1.0 + math.exp(-np.float64(load_f32(a.gate + 4 * row)))))
         factor = splat_f32x8(gate)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tinyllm_engine.jit import inlined, kernel, layout, record
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.simd import add, divide, exp, load_f32x8, load_i64, mul, splat_f32x8, store, sub, zero_f32x8
 
 SPLIT_HEADS = layout("x", "heads", "size", "count", "first", "second")  # x [heads][first size, second size]
@@ -39,7 +39,7 @@ def split_heads(thread, threads, pointer):
 @kernel(SIGMOID_GATE)
 def sigmoid_gate(thread, threads, pointer):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         at = 4 * row * a.columns
         for k in range(at + 4 * first, at + 4 * last, 32):

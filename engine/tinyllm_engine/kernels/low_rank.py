@@ -6,7 +6,7 @@ depend neither on the number of threads nor on what else is in the batch.
 
 from tinyllm_engine.agreed import UNIT
 from tinyllm_engine.jit import inlined, kernel, layout, record
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.simd import (
     add,
     fma,
@@ -84,7 +84,7 @@ def widen_rest(a, x, b, out, columns):
 def low_rank_widen(thread, threads, pointer):
     """Each thread has the columns that it has of a product."""
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for n in range(first, last, UNIT):
         b = a.matrix + 4 * n * a.rank
         for row in range(load_i64(a.count)):

@@ -1,7 +1,7 @@
 """Prefill: many activation rows against a weight matrix.
 
 LANES weight rows are unpacked at once into a panel that stays in the first-level cache, and every activation row of
-the batch runs over it, four rows at a time. So a weight is unpacked once for up to 512 tokens. Panel layouts:
+the batch runs over it, TILE = 4 rows at a time. So a weight is unpacked once for up to 512 tokens. Panel layouts:
 
     codes    int8    [part][k / 4][lane][4]    one load holds 4 consecutive codes of each lane's row
     scales   float32 [group][lane]             group: 32 elements, or 16 where each half has its own scale
@@ -9,11 +9,12 @@ the batch runs over it, four rows at a time. So a weight is unpacked once for up
     floats   float32 [k][2 * lane]             for weights that are floats themselves, two panels side by side
 """
 
+from tinyllm_engine.agreed import TILE
 from tinyllm_engine.jit import inlined, kernel, record, shared
 from tinyllm_engine.kernels import unpack as u
 from tinyllm_engine.kernels import unpack_grids as g
 from tinyllm_engine.kernels.arguments import BATCH, MATMUL
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.kernels.scales import as_f32, first_half, second_half
 from tinyllm_engine.kernels.stacks import first_input, group_at, group_count, target
 from tinyllm_engine.simd import (
@@ -88,7 +89,7 @@ def pack_panel(panel, weights, row_bytes, rows, first_part, parts, unpack, bias,
             store_scales(panel, lane, part, scale, minimum, bias)
 
 
-# --- the products of one group: 4 activation rows by LANES weight rows -------------------------------------------
+# --- the products of one group: TILE activation rows by LANES weight rows ----------------------------------------
 
 
 @inlined
@@ -157,7 +158,7 @@ def without_offset(acc, offsets, sums):
 
 @inlined
 def tile(panel, parts, codes, stride, scales, sums, sum_stride, groups, products_of, offset_of, results, is_first):
-    """4 activation rows by LANES weight rows over all parts of a panel, added to results float32 [4][lane].
+    """TILE activation rows by LANES weight rows over all parts of a panel, added to results float32 [TILE][lane].
 
     stride: columns between activation rows; the scales lie at stride / 32, the sums at sum_stride elements.
     """
@@ -234,13 +235,13 @@ def write_panel(to, stride, results, row, rows, tokens):
 
 @shared
 def matmul(thread, threads, pointer, unpack, products_of, bias, store_scales, offset_of, groups, block_bytes, in_block):
-    """out = x W^T for weights stored in blocks. The activation buffers are padded to a multiple of 4 rows."""
+    """out = x W^T for weights stored in blocks. The activation buffers are padded to a multiple of TILE rows."""
     a = record(pointer)
     panel = a.scratch + thread * a.scratch_bytes
     results = panel + SUMS_AT
     parts, stride = a.columns // 32, a.x_stride
     sums, sum_stride = (a.sums, stride // 32) if groups == 1 else (a.half_sums, stride // 16)
-    first_row, last_row = first_owned(a.rows, thread, threads), first_owned(a.rows, thread + 1, threads)
+    first_row, last_row = owned(a.rows, thread, threads)
     for index in range(group_count(a)):
         matrix, x_row, tokens = group_at(a, index)
         at, to = first_input(a, matrix, x_row), target(a, matrix, x_row)
@@ -253,7 +254,7 @@ def matmul(thread, threads, pointer, unpack, products_of, bias, store_scales, of
                 pack_panel(
                     panel, weights, a.row_bytes, rows, first, chunk, unpack, bias, store_scales, block_bytes, in_block
                 )
-                for token in range(0, tokens, 4):
+                for token in range(0, tokens, TILE):
                     begins = at + token * stride + 32 * first
                     tile(
                         panel,
@@ -286,7 +287,7 @@ def pack_floats(panel, weights, row_bytes, rows, first, columns, load8, element_
 
 @inlined
 def tile_floats(panel, columns, x, stride, low, high, is_first):
-    """4 activation rows by 2 * LANES weight rows: eight sums under way hide how long a multiply-add takes."""
+    """TILE activation rows by 2 * LANES weight rows: eight sums under way hide how long a multiply-add takes."""
     a0, a1, a2, a3 = begin(low, is_first)
     b0, b1, b2, b3 = begin(high, is_first)
     x1 = x + 4 * stride
@@ -308,12 +309,12 @@ def tile_floats(panel, columns, x, stride, low, high, is_first):
 
 @shared
 def matmul_float(thread, threads, pointer, load8, element_bytes):
-    """out = x W^T for float weights and float32 activations (padded to a multiple of 4 rows)."""
+    """out = x W^T for float weights and float32 activations (padded to a multiple of TILE rows)."""
     a = record(pointer)
     panel = a.scratch + thread * a.scratch_bytes
     low = panel + SUMS_AT
     high = low + BATCH * LANES * 4
-    first_row, last_row = first_owned(a.rows, thread, threads), first_owned(a.rows, thread + 1, threads)
+    first_row, last_row = owned(a.rows, thread, threads)
     for index in range(group_count(a)):
         matrix, x_row, tokens = group_at(a, index)
         at, to = first_input(a, matrix, x_row), target(a, matrix, x_row)
@@ -324,7 +325,7 @@ def matmul_float(thread, threads, pointer, load8, element_bytes):
             for first in range(0, a.columns, FLOAT_CHUNK):
                 chunk = min(FLOAT_CHUNK, a.columns - first)
                 pack_floats(panel, weights, a.row_bytes, rows, first, chunk, load8, element_bytes)
-                for token in range(0, tokens, 4):
+                for token in range(0, tokens, TILE):
                     x, result = a.x + 4 * (at + token * a.x_stride + first), 4 * LANES * token
                     tile_floats(panel, chunk, x, a.x_stride, low + result, high + result, first == 0)
             write_panel(to, a.out_stride, low, row, rows, tokens)

@@ -14,7 +14,7 @@ from tinyllm_engine.kernels import row_scales as r
 from tinyllm_engine.kernels import unpack as u
 from tinyllm_engine.kernels import unpack_grids as g
 from tinyllm_engine.kernels.arguments import MATMUL
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.kernels.row_scales import ROWS
 from tinyllm_engine.kernels.row_sums import (
     fp4_nibbles,
@@ -118,10 +118,10 @@ def finish1(to, row, value):
 
 
 @inlined
-def owned(a, thread, threads):
+def owned_outputs(a, thread, threads):
     """A thread's part of the outputs of all groups, counted on from group to group; and the groups it lies in."""
     total = group_count(a) * a.rows
-    first, last = first_owned(total, thread, threads), first_owned(total, thread + 1, threads)
+    first, last = owned(total, thread, threads)
     return first, last, range(first // a.rows, (last + a.rows - 1) // a.rows)
 
 
@@ -147,7 +147,7 @@ def matvec(
     """out = W x for weights stored in blocks; rows_of does the rows of one matrix."""
     a = record(pointer)
     copy = thread * a.copy_bytes
-    first, last, groups = owned(a, thread, threads)
+    first, last, groups = owned_outputs(a, thread, threads)
     for index in groups:
         matrix, x_row, _ = group_at(a, index)
         at = first_input(a, matrix, x_row)
@@ -288,7 +288,7 @@ def matvec_halves(thread, threads, pointer, list_scales, listed, unpack, sums_of
 def matvec_float(thread, threads, pointer, load8, element_bytes):
     """out = W x for weights that are floats themselves, 32 at a time."""
     a = record(pointer)
-    first, last, groups = owned(a, thread, threads)
+    first, last, groups = owned_outputs(a, thread, threads)
     for index in groups:
         matrix, x_row, _ = group_at(a, index)
         matvec_float_rows(

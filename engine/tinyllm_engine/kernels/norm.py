@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from tinyllm_engine.jit import inlined, kernel, layout, native, record
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.kernels.quantize import quantize_block
 from tinyllm_engine.simd import (
     add,
@@ -83,7 +83,8 @@ def own_part(a, rows, thread, threads):
     """Many rows: threads take turns. Few rows: each thread writes its own columns."""
     if rows >= 2 * threads:
         return thread, threads, 0, a.columns
-    return 0, 1, first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
+    return 0, 1, first, last
 
 
 @kernel(RMS_NORM)

@@ -9,7 +9,7 @@ from tinyllm_engine.jit import inlined
 
 
 @inlined
-def first_owned(length, thread, threads):
-    """First element owned by `thread`; the range ends where the next thread's begins."""
+def owned(length, thread, threads):
+    """The first element owned by `thread`, and the one behind its last: where the next thread's part begins."""
     units = (length + UNIT - 1) // UNIT
-    return min(length, units * thread // threads * UNIT)
+    return min(length, units * thread // threads * UNIT), min(length, units * (thread + 1) // threads * UNIT)

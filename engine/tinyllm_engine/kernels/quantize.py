@@ -7,8 +7,9 @@ A number that is not finite makes the scale of its block so.
 
 import numpy as np
 
+from tinyllm_engine.agreed import UNIT
 from tinyllm_engine.jit import inlined, kernel, layout, native, record
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.simd import (
     add,
     horizontal_sum,
@@ -22,7 +23,7 @@ from tinyllm_engine.simd import (
     store_f32,
 )
 
-BLOCK = 32
+BLOCK = UNIT  # elements that share a scale
 
 
 class Codes:
@@ -91,7 +92,7 @@ def quantize_range(x, codes, scales, sums, half_sums, first, last):
 def quantize(thread, threads, pointer):
     """Each thread quantizes its own part of every row."""
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     blocks = a.columns // 32
     for row in range(load_i64(a.count)):
         quantize_range(

@@ -15,7 +15,7 @@ import numpy as np
 
 from tinyllm_engine.jit import inlined, kernel, layout, native, record
 from tinyllm_engine.kernels.gating import silu
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.simd import (
     add,
     exp,
@@ -179,7 +179,7 @@ def faded8(source, target, a, b, c, size, dt, x):
 @kernel(MAMBA)
 def mamba(thread, threads, pointer):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for tile in range(0, load_i64(a.count), TILE_ROWS):
         end = min(tile + TILE_ROWS, load_i64(a.count))
         for channel in range(first, last, 8):

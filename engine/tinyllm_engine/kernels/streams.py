@@ -6,7 +6,7 @@ A row of streams is float32 [streams][columns].
 import math
 
 from tinyllm_engine.jit import inlined, kernel, layout, record
-from tinyllm_engine.kernels.partition import first_owned
+from tinyllm_engine.kernels.partition import owned
 from tinyllm_engine.simd import (
     add,
     fma,
@@ -42,7 +42,7 @@ KEEP_TOP = layout("x", "factor:f", "columns", "count")
 @kernel(PREDICT)
 def predict_streams(thread, threads, pointer):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         at = 4 * row * a.streams * a.columns
         for s in range(a.streams):
@@ -59,7 +59,7 @@ def predict_streams(thread, threads, pointer):
 @kernel(CORRECT)
 def correct_streams(thread, threads, pointer):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         at, found = 4 * row * a.streams * a.columns, a.found + 4 * row * a.columns
         for k in range(4 * first, 4 * last, 32):
@@ -73,7 +73,7 @@ def correct_streams(thread, threads, pointer):
 @kernel(ADD)
 def add_to_streams(thread, threads, pointer):
     a = record(pointer)
-    first, last = first_owned(a.columns, thread, threads), first_owned(a.columns, thread + 1, threads)
+    first, last = owned(a.columns, thread, threads)
     for row in range(load_i64(a.count)):
         for s in range(1, a.streams):
             x, y = a.x + 4 * (row * a.streams + s) * a.columns, a.y + 4 * row * a.columns

@@ -45,22 +45,22 @@ def table(make):
     return intrinsic(typer)
 
 
-def _gathered(name, result, element, count):
-    """An intrinsic: `count` integers from as many addresses, side by side."""
+def _four_of(name, result, element):
+    """An intrinsic: integers from four addresses, side by side."""
 
     def emit(builder, *addresses):
-        vector = ir.Constant(ir.VectorType(element, count), ir.Undefined)
+        vector = ir.Constant(ir.VectorType(element, 4), ir.Undefined)
         for lane, address in enumerate(addresses):
             word = builder.load(pointer(builder, address, element), align=1)
             vector = builder.insert_element(vector, word, I32(lane))
         return builder.bitcast(vector, llvm_type(result))
 
     emit.__name__ = name
-    return operation(result, *[types.intp] * count)(emit)
+    return operation(result, *[types.intp] * 4)(emit)
 
 
-load_four_eights = _gathered("load_four_eights", I8X32, I64, 4)  # 8 bytes each
-load_four_fours = _gathered("load_four_fours", I8X16, I32, 4)  # 4 bytes each
+load_four_eights = _four_of("load_four_eights", I8X32, I64)  # 8 bytes each
+load_four_fours = _four_of("load_four_fours", I8X16, I32)  # 4 bytes each
 
 
 @operation(I8X32, I8X32, I8X32)

@@ -152,9 +152,9 @@ def store(typingctx, address, vector):
     return types.none(types.intp, vector), codegen
 
 
-def half_to_float(builder, bits, lanes):
-    """<lanes x i16> holding f16 -> <lanes x float>."""
-    wide = ir.VectorType(F32, lanes)
+def half_to_float(builder, bits):
+    """<8 x i16> holding f16 -> <8 x float>."""
+    lanes, wide = 8, llvm_type(F32X8)
     if HARDWARE_F16:
         return builder.fpext(builder.bitcast(bits, ir.VectorType(F16, lanes)), wide)
     word = ir.VectorType(I32, lanes)
@@ -180,13 +180,13 @@ def load_f16(builder, address):
     # accumulator (measured: 4 times slower).
     word = builder.load(pointer(builder, address, I16), align=1)
     vector = builder.insert_element(ir.Constant(ir.VectorType(I16, 8), None), word, I32(0))
-    return builder.extract_element(half_to_float(builder, vector, 8), I32(0))
+    return builder.extract_element(half_to_float(builder, vector), I32(0))
 
 
 @operation(types.float32, types.uint16)
 def half_bits_to_f32(builder, bits):
     vector = builder.insert_element(ir.Constant(ir.VectorType(I16, 8), None), bits, I32(0))
-    return builder.extract_element(half_to_float(builder, vector, 8), I32(0))
+    return builder.extract_element(half_to_float(builder, vector), I32(0))
 
 
 def _join8(vec, numba_type, convert):
@@ -204,7 +204,7 @@ def _join8(vec, numba_type, convert):
     return intrinsic(join8)
 
 
-join8_halves = _join8(F32X8, types.uint16, lambda builder, bits: half_to_float(builder, bits, 8))
+join8_halves = _join8(F32X8, types.uint16, half_to_float)
 join8_floats = _join8(F32X8, types.float32, lambda builder, vector: vector)
 
 
@@ -234,7 +234,7 @@ def split_halves(typingctx, words):
             builder.shuffle_vector(*pairs, ir.Constant(ir.VectorType(I32, 8), [2 * lane + which for lane in range(8)]))
             for which in (0, 1)
         ]
-        return context.make_tuple(builder, signature.return_type, [half_to_float(builder, half, 8) for half in halves])
+        return context.make_tuple(builder, signature.return_type, [half_to_float(builder, half) for half in halves])
 
     return types.Tuple((F32X8, F32X8))(words), codegen
 
@@ -242,7 +242,7 @@ def split_halves(typingctx, words):
 @operation(F32X8, types.intp)
 def load_f16x8(builder, address):
     bits = builder.load(pointer(builder, address, ir.VectorType(I16, 8)), align=1)
-    return half_to_float(builder, bits, 8)
+    return half_to_float(builder, bits)
 
 
 @operation(F32X8, types.intp)
@@ -277,7 +277,7 @@ def load_signed_nibbles(typingctx, address):
 @operation(F32X8, types.intp)
 def load_f64x8(builder, address):
     """Rounded to float32."""
-    wide = builder.load(pointer(builder, address, ir.VectorType(ir.DoubleType(), 8)), align=1)
+    wide = builder.load(pointer(builder, address, ir.VectorType(F64, 8)), align=1)
     return builder.fptrunc(wide, llvm_type(F32X8))
 
 
