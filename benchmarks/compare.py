@@ -322,7 +322,7 @@ def main() -> None:
 
 def default_threads() -> int:
     sys.path[:0] = [str(HERE.parent / "engine")]
-    from tinyllm_engine.team import default_threads
+    from tinyllm_engine.processors import default_threads
 
     return default_threads()
 

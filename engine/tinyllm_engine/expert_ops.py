@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tinyllm_engine.agreed import TILE
 from tinyllm_engine.kernels import experts as kernels
 from tinyllm_engine.kernels.heads import copy_heads
 from tinyllm_engine.kernels.quantize import Codes
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from tinyllm_engine.parts.experts import Routing
     from tinyllm_engine.parts.stack import Stack
     from tinyllm_engine.tensor import TensorView
-
-TILE = 4  # an expert's rows in a batch begin at a multiple of this
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +125,7 @@ class ExpertOps(RecorderPart):
 
     @property
     def _tile(self) -> int:
-        """Rows of an expert begin at a multiple of this."""
+        """An expert's rows in a batch begin at a multiple of this."""
         return 1 if self.one_row else TILE
 
     def _choice(self, routing: Routing) -> Choice:

@@ -26,10 +26,10 @@ from tinyllm_engine.errors import (
 )
 from tinyllm_engine.gguf_header import shown
 from tinyllm_engine.grammar import Grammar
-from tinyllm_engine.kernels.top_tokens import TopTokens
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
 from tinyllm_engine.sampling.native import NativeSampler
 from tinyllm_engine.tensor import first_not_finite
+from tinyllm_engine.top_tokens import TopTokens
 
 # Prompt tokens between two progress events: few at first, since on a slow machine many would look like a standstill;
 # more where that is quick, since a long batch unpacks each weight for more tokens.

@@ -12,8 +12,8 @@ from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.choices import MOST
 from tinyllm_engine.errors import ContextFullError, EngineError, SamplingError
 from tinyllm_engine.generation import Token, common_prefix, tokenizer_of
-from tinyllm_engine.kernels.top_tokens import TopTokens
 from tinyllm_engine.sampling.sampler import check_finite, log_probability
+from tinyllm_engine.top_tokens import TopTokens
 
 ROWS = 64  # evaluated between two looks at `cancel` of the caller's own
 

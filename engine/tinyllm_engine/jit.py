@@ -43,10 +43,10 @@ def compiled_sources() -> list[Path]:
     """The files whose text ends up in machine code."""
     package = Path(__file__).parent
     return [
+        package / "agreed.py",
         package / "jit.py",
+        package / "system_calls.py",
         package / "team.py",
-        package / "decode.py",
-        package / "sampling" / "params.py",
         *sorted(package.glob("simd/*.py")),
         *sorted(package.glob("kernels/*.py")),
         *sorted(package.glob("quants/*.*")),  # what kernels look up

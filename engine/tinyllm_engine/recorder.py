@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyllm_engine.adapter_ops import AdapterOps
+from tinyllm_engine.agreed import TILE
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.expert_ops import Choice, ExpertOps
 from tinyllm_engine.jit import Kernel, Step
@@ -32,7 +33,6 @@ from tinyllm_engine.stream_ops import StreamOps
 from tinyllm_engine.tensor import TensorView
 
 FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
-TILE = 4  # activation rows are padded to a multiple of this
 ONE_MATRIX: dict[str, Any] = dict.fromkeys(("groups", "matrix_bytes", "matrix_scales", "x_step", "out_step"), 0)
 GATED = {
     "silu": elementwise.swiglu,

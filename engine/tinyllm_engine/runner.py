@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from tinyllm_engine import team as team_module
+from tinyllm_engine.agreed import TILE
 from tinyllm_engine.cancel import Cancel
-from tinyllm_engine.decode import CHANGED, REFUSED, UNDRAWN, Decoder, Drawn, decode_tokens, draw_one
+from tinyllm_engine.decode import Decoder, Drawn, draw_one
 from tinyllm_engine.errors import (
     CancelledError,
     ContextFullError,
@@ -23,10 +23,12 @@ from tinyllm_engine.forward import forward
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.jit import remove_old_folders
 from tinyllm_engine.kernels.arguments import BATCH
+from tinyllm_engine.kernels.decode import CHANGED, REFUSED, UNDRAWN, decode_tokens
 from tinyllm_engine.kernels.sample import sample_few, scan
 from tinyllm_engine.kv_cache import KVCache, PageTable
 from tinyllm_engine.model import Model, Progress
 from tinyllm_engine.preparation import prepare
+from tinyllm_engine.processors import default_threads
 from tinyllm_engine.profile import SAMPLING, Profile, profile_of
 from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
@@ -67,7 +69,7 @@ class Runner:
         self.model = model
         self.context_length = context_length or model.config.context_length
         self.k_type, self.v_type = k_type or kv_type, v_type or kv_type
-        self.threads = threads or team_module.default_threads()
+        self.threads = threads or default_threads()
         model.guard()
         weights = model.weights
         check_sizes(model.config, model.path)
@@ -81,7 +83,7 @@ class Runner:
             v_type=self.v_type,
         )
         self.team = Team(self.threads)
-        self.state = State(min(BATCH, -(-self.context_length // 4) * 4))
+        self.state = State(min(BATCH, -(-self.context_length // TILE) * TILE))
         self._decode, self._decode_logits = self._record(1, 1, fuse)
         self._prefill, self._prefill_logits = self._record(self.state.max_rows, min(OUTPUTS, self.state.max_rows), fuse)
         self._compile(progress)

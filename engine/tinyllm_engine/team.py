@@ -7,16 +7,9 @@ threads spin for a moment, then sleep in the operating system, and wake in micro
 
 from __future__ import annotations
 
-import math
-import os
-import platform
-import sys
 import threading
-import time
 import weakref
-from pathlib import Path
 
-import llvmlite.binding as llvm
 import numpy as np
 from numba import types
 
@@ -33,6 +26,7 @@ from tinyllm_engine.simd import (
     pause,
     store_i64,
 )
+from tinyllm_engine.system_calls import nanoseconds, sleep_while, wake, yield_to_others
 
 # The control block: int64 words, those that different threads write in cache lines of their own.
 GENERATION, TICKETS, STOPS, PROGRAM, LENGTH, CANCEL, QUIT, SLEEPERS, CLOCKS = (64 * i for i in range(9))
@@ -40,64 +34,6 @@ CONTROL_WORDS = 8 * 9
 
 SPINS_AT_BARRIER = 4000  # some tens of microseconds, then the core is offered to others
 SPINS_WHEN_IDLE = 20000  # the next token of a running answer usually comes sooner
-
-if sys.platform == "linux":
-    FUTEX = {"x86_64": 202, "aarch64": 98, "arm64": 98}.get(platform.machine())
-else:
-    FUTEX = None
-WAIT_PRIVATE, WAKE_PRIVATE = 128, 129
-
-if sys.platform == "win32":
-    import ctypes
-
-    _kernel32 = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
-    llvm.add_symbol("tinyllm_yield", ctypes.cast(_kernel32.SwitchToThread, ctypes.c_void_p).value)
-    llvm.add_symbol("tinyllm_sleep", ctypes.cast(_kernel32.Sleep, ctypes.c_void_p).value)
-    yield_to_others = types.ExternalFunction("tinyllm_yield", types.int32())
-    _sleep = types.ExternalFunction("tinyllm_sleep", types.void(types.uint32))
-    NAP = 1  # milliseconds
-else:
-    yield_to_others = types.ExternalFunction("sched_yield", types.int32())
-    _sleep = types.ExternalFunction("usleep", types.int32(types.uint32))
-    NAP = 200  # microseconds
-
-if sys.platform == "win32":
-
-    @native
-    def nanoseconds():
-        return np.int64(0)  # profiles are not taken here
-else:
-    _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.intp))
-
-    @native
-    def nanoseconds():
-        """The monotonic clock."""
-        moment = np.empty(2, np.int64)
-        _clock_gettime(time.CLOCK_MONOTONIC, moment.ctypes.data)
-        return moment[0] * 1_000_000_000 + moment[1]
-
-
-if FUTEX is not None:
-    _syscall = types.ExternalFunction("syscall", types.intp(*[types.intp] * 7))
-
-    @native
-    def sleep_while(address, value):
-        """Sleeps until woken, unless the word has changed already."""
-        _syscall(FUTEX, address, WAIT_PRIVATE, value & 0xFFFFFFFF, 0, 0, 0)
-
-    @native
-    def wake(address, count):
-        _syscall(FUTEX, address, WAKE_PRIVATE, count, 0, 0, 0)
-else:
-
-    @native
-    def sleep_while(address, value):
-        if atomic_load(address) == value:
-            _sleep(NAP)
-
-    @native
-    def wake(address, count):
-        pass
 
 
 @native
@@ -252,42 +188,3 @@ def _end(control: np.ndarray, threads: int, followers: list[threading.Thread]) -
         follower.join(timeout=5)
     followers.clear()
     control[QUIT // 8], control[GENERATION // 8] = 0, 0
-
-
-def default_threads() -> int:
-    """min(processors this process may use, cgroup CPU quota, physical cores), at least 1."""
-    try:
-        usable = len(os.sched_getaffinity(0))
-    except AttributeError:
-        usable = os.cpu_count() or 1
-    limits = [usable, physical_cores() or usable]
-    quota = cgroup_quota()
-    if quota is not None:
-        limits.append(max(1, math.floor(quota)))
-    return max(1, min(limits))
-
-
-def cgroup_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Processors granted by the control group (version 2, then 1), None without a limit."""
-    try:
-        limit, period = (root / "cpu.max").read_text().split()[:2]
-        return None if limit == "max" else int(limit) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):
-        pass
-    try:
-        limit_us = int((root / "cpu" / "cpu.cfs_quota_us").read_text())
-        period_us = int((root / "cpu" / "cpu.cfs_period_us").read_text())
-        return limit_us / period_us if limit_us > 0 and period_us > 0 else None
-    except (OSError, ValueError):
-        return None
-
-
-def physical_cores(root: Path = Path("/sys/devices/system/cpu")) -> int | None:
-    """Distinct (package, core) pairs, None where the system does not say."""
-    cores = set()
-    for topology in root.glob("cpu[0-9]*/topology"):
-        try:
-            cores.add(((topology / "physical_package_id").read_text(), (topology / "core_id").read_text()))
-        except OSError:
-            return None
-    return len(cores) or None

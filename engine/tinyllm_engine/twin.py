@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from tinyllm_engine.agreed import UNIT
 from tinyllm_engine.program import Op
 from tinyllm_engine.quants import QUANT_TYPES
 
 F32 = np.float32
 TYPES = {type.name.lower(): type for type in QUANT_TYPES.values()}
-BLOCK = 32  # elements that share a scale where activations are quantized
+BLOCK = UNIT  # elements that share a scale where activations are quantized
 
 
 @dataclass(frozen=True)

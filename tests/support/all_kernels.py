@@ -12,7 +12,7 @@ from tinyllm_engine.preparation import compile_missing
 
 def all_kernels() -> list[Compiled]:
     names = [f"{kernels.__name__}.{module.name}" for module in pkgutil.iter_modules(kernels.__path__)]
-    names += ["tinyllm_engine.team", "tinyllm_engine.decode"]
+    names.append("tinyllm_engine.team")
     found = [vars(import_module(name)).values() for name in names]
     return [item for values in found for item in values if isinstance(item, Compiled)]
 

@@ -19,9 +19,9 @@ from tinyllm_engine.errors import (
 )
 from tinyllm_engine.kernels.arguments import BATCH
 from tinyllm_engine.model import Model
+from tinyllm_engine.processors import default_threads
 from tinyllm_engine.reference import ReferenceRunner
 from tinyllm_engine.runner import OUTPUTS, Runner
-from tinyllm_engine.team import default_threads
 from tinyllm_engine.twins import check_pass
 
 CONTEXT = 256

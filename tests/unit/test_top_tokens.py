@@ -9,10 +9,10 @@ from tinyllm_engine.choices import END, MOST, top_tokens
 from tinyllm_engine.errors import EngineError, SamplingError
 from tinyllm_engine.generation import Token, generate
 from tinyllm_engine.hindsight import look_back
-from tinyllm_engine.kernels.top_tokens import TopTokens, text_and_kind
 from tinyllm_engine.model import Model
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
+from tinyllm_engine.top_tokens import TopTokens, text_and_kind
 
 RNG = np.random.default_rng(11)
 CASES = {

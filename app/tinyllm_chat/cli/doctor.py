@@ -85,14 +85,14 @@ def processor_name() -> str:
 
 def _engine() -> Lines:
     import llvmlite.binding as llvm
-    from tinyllm_engine import jit, simd, team
+    from tinyllm_engine import jit, processors, simd
 
     yield "llvm", f"{'.'.join(map(str, llvm.llvm_version_info))} for {llvm.get_host_cpu_name()}"
     forced = " (TINYLLM_SIMD)" if os.environ.get("TINYLLM_SIMD") else ""
     yield "simd", f"{simd.TARGET}{forced}; features: {', '.join(sorted(_features()))}"
-    quota = team.cgroup_quota()
-    limits = f"{team.physical_cores() or 'unknown'} cores, quota {'none' if quota is None else f'{quota:g}'}"
-    yield "threads", f"{team.default_threads()} ({limits})"
+    quota = processors.cgroup_quota()
+    limits = f"{processors.physical_cores() or 'unknown'} cores, quota {'none' if quota is None else f'{quota:g}'}"
+    yield "threads", f"{processors.default_threads()} ({limits})"
     folder = jit.CACHE_FOLDER
     if folder is None:
         yield "kernel cache", f"{jit.cache_root()} cannot be written: kernels are compiled at every start"

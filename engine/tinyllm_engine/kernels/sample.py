@@ -12,9 +12,8 @@ import math
 
 import numpy as np
 
+from tinyllm_engine.agreed import F32_MAX, GREEDY_BELOW
 from tinyllm_engine.jit import kernel, native, record
-from tinyllm_engine.sampling.chain import F32_MAX
-from tinyllm_engine.sampling.params import GREEDY_BELOW
 from tinyllm_engine.simd import (
     add,
     exp,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tinyllm_engine.agreed import UNIT
 from tinyllm_engine.config import MAX_HEAD_LENGTH, MAX_LENGTH, ModelConfig
 from tinyllm_engine.errors import ModelError, UnsupportedModelError
 from tinyllm_engine.facts import Architecture
@@ -19,8 +20,6 @@ from tinyllm_engine.parts.base import Linear, Norm, Tensors
 from tinyllm_engine.parts.rotation import Rotations
 from tinyllm_engine.parts.stack import Stack, read_stacks
 from tinyllm_engine.rope import Rope
-
-UNIT = 32  # elements: each head of a row begins with a block, where the row is quantized
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +90,7 @@ def read_latent_attention(
     if resting <= 0:
         keys.fail(keys.get("rope.dimension_count")[0], f"less than the length of a key, {key_length}", rotating)
     for name, size in (("key", key_length), ("key without what rotates", resting), ("value", value_length)):
-        if size % UNIT:
+        if size % UNIT:  # each head of a row begins with a block, where the row is quantized
             raise UnsupportedModelError(
                 f"{tensors.path}: latent attention: expected a {name} of a multiple of {UNIT} elements, found {size}"
             )

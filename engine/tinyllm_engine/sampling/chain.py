@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tinyllm_engine.agreed import F32_MAX, GREEDY_BELOW
 from tinyllm_engine.sampling.dry import Breakers, repetitions
-from tinyllm_engine.sampling.params import GREEDY_BELOW, SamplingParams
+from tinyllm_engine.sampling.params import SamplingParams
 
-F32_MAX = float(np.finfo(np.float32).max)
 HEAD = 1024  # candidates that are sorted first: a sort of the whole vocabulary takes milliseconds
 # The samplers of the native chain, in the order it has them.
 NATIVE_ORDER = ("penalties", "top_k", "top_p", "min_p", "temperature")

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from tinyllm_engine.agreed import GREEDY_BELOW
 from tinyllm_engine.errors import SamplingError
 from tinyllm_engine.jit import Kernel
 from tinyllm_engine.kernels.sample import BLOCK, PLACES, SAMPLE, sample_few, sample_many, scan
 from tinyllm_engine.sampling.chain import active, latest
-from tinyllm_engine.sampling.params import GREEDY_BELOW, SamplingParams, SharedSampling
+from tinyllm_engine.sampling.params import SamplingParams, SharedSampling
 from tinyllm_engine.sampling.sampler import Constraint, Sampler, check_finite, uniform
 
 if TYPE_CHECKING:
-    from tinyllm_engine.kernels.top_tokens import TopTokens
+    from tinyllm_engine.top_tokens import TopTokens
 
 _LOGITS, _CHANCE, _RECENT, _RECENT_COUNT, _CHOICE, _LOGPROB = (
     PLACES[name] for name in ("logits", "chance", "recent", "recent_count", "choice", "logprob")

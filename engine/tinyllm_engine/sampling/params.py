@@ -14,7 +14,6 @@ import numpy as np
 from tinyllm_engine.errors import SamplingError
 
 MASK64 = (1 << 64) - 1
-GREEDY_BELOW = 1e-5  # a temperature under this always takes the highest logit: dividing by it would overflow
 
 # name: (lowest, highest), both allowed
 FLOAT_RANGES: dict[str, tuple[float, float]] = {

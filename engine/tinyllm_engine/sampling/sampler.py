@@ -10,11 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from tinyllm_engine.agreed import GREEDY_BELOW
 from tinyllm_engine.errors import NonFiniteLogitsError, SamplingError
 from tinyllm_engine.sampling.chain import Candidates, Surroundings, add_bias, draw, is_native, run_chain, temper
 from tinyllm_engine.sampling.dry import Breakers, find_breakers
 from tinyllm_engine.sampling.mirostat import mirostat_1, mirostat_2
-from tinyllm_engine.sampling.params import GREEDY_BELOW, MASK64, SamplingParams, SharedSampling
+from tinyllm_engine.sampling.params import MASK64, SamplingParams, SharedSampling
 
 # Independent random numbers for one token. A second draw of it must not use the number that led to the first.
 DRAW, XTC, SECOND_DRAW, SECOND_XTC = range(4)
