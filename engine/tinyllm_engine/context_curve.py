@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.errors import EngineError
+from tinyllm_engine.model import Progress
 
 SHORTEST = 128  # tokens; every length is twice the one before
 WRITTEN = 16  # tokens behind each length
-Progress = Callable[[str, int, int], None]  # stage in plain words, done, total
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +33,10 @@ def context_curve(
     longest: int,
     runs: int = 3,
     progress: Progress | None = None,
-    cancel: Cancel | None = None,
 ) -> list[Point]:
     """Measures lengths from SHORTEST to `longest`, at the end of which the last tokens are written.
 
-    Raises EngineError if the context has no room for two lengths, and CancelledError.
+    Raises EngineError if the context has no room for two lengths.
     """
     longest = min(longest, runner.context_length)
     lengths = [SHORTEST << doubled for doubled in range(64) if SHORTEST << doubled < longest]
@@ -51,15 +48,15 @@ def context_curve(
     writing: dict[int, list[float]] = {length: [] for length in lengths}  # seconds a token
     sequence = runner.sequence()
     sequence.truncate(0)
-    sequence.forward(ids[:SHORTEST], cancel=cancel)  # caches and clocks are cold the first time
+    sequence.forward(ids[:SHORTEST])  # caches and clocks are cold the first time
     for run in range(runs):
         sequence.truncate(0)
         for step, length in enumerate(lengths):
             # The last length ends where the context does: its tokens are written in place of its end.
             end = min(length, longest - WRITTEN)
-            seconds = _seconds(sequence, [ids[sequence.position : end]], cancel)
+            seconds = _seconds(sequence, [ids[sequence.position : end]])
             reading[length].append(seconds * (length - _before(length, lengths)) / (end - _before(length, lengths)))
-            writing[length].append(_seconds(sequence, [[id] for id in ids[:WRITTEN]], cancel) / WRITTEN)
+            writing[length].append(_seconds(sequence, [[id] for id in ids[:WRITTEN]]) / WRITTEN)
             sequence.truncate(end)
             if progress is not None:
                 progress("measuring", run * len(lengths) + step + 1, runs * len(lengths))
@@ -85,8 +82,8 @@ def _before(length: int, lengths: list[int]) -> int:
     return max((other for other in lengths if other < length), default=0)
 
 
-def _seconds(sequence: Any, batches: list[list[int]], cancel: Cancel | None) -> float:
+def _seconds(sequence: Any, batches: list[list[int]]) -> float:
     started = time.perf_counter()
     for ids in batches:
-        sequence.forward(ids, cancel=cancel)
+        sequence.forward(ids)
     return time.perf_counter() - started

@@ -1,10 +1,9 @@
-"""How well a model predicts a text, and how fast it runs here."""
+"""How fast a model runs here: reading a prompt, writing behind it, and where the time of either goes."""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -13,75 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.decode import MANY
-from tinyllm_engine.errors import CancelledError, EngineError
+from tinyllm_engine.errors import EngineError
+from tinyllm_engine.model import Progress
 from tinyllm_engine.profile import SAMPLING, Pass, Profile, profile_of
 from tinyllm_engine.sampling import SamplingParams
 from tinyllm_engine.sampling.native import NativeSampler
 
-LOGIT_ROWS = 64  # scored at a time: a row of a large vocabulary takes half a megabyte
-Progress = Callable[[str, int, int], None]  # stage in plain words, done, total
-
-
-@dataclass(frozen=True, slots=True)
-class Perplexity:
-    value: float  # exp of the mean surprise
-    tokens: int  # scored
-    windows: int
-    seconds: float
-
-
-def perplexity(
-    runner: Any,
-    ids: Sequence[int],
-    context: int = 512,
-    bos_id: int | None = None,
-    progress: Progress | None = None,
-    cancel: Cancel | None = None,
-) -> Perplexity:
-    """The perplexity of a text by the method of llama-perplexity, so that figures can be compared.
-
-    `ids` is the text tokenized once. It is cut into windows of `context` tokens, a shorter rest is left out; each is
-    evaluated from an empty cache, and the tokens of its second half are scored, so that each has at least half a window
-    before it. `bos_id`, for models that begin with one, replaces the first token of every window.
-
-    Raises EngineError if not one window comes together or it does not fit the runner's context, and CancelledError.
-    """
-    if not 4 <= context <= runner.context_length:
-        raise EngineError(f"perplexity: expected a context of 4 to {runner.context_length} tokens, found {context}")
-    windows = len(ids) // context
-    if windows == 0:
-        raise EngineError(f"perplexity: expected a text of at least {context} tokens, found {len(ids)}")
-    started = time.perf_counter()
-    sequence = runner.sequence()
-    surprise, scored, half = 0.0, 0, context // 2
-    for window in range(windows):
-        tokens = list(ids[window * context : (window + 1) * context])
-        if bos_id is not None:
-            tokens[0] = bos_id
-        sequence.truncate(0)
-        sequence.forward(tokens[:half], cancel=cancel)
-        for start in range(half, context - 1, LOGIT_ROWS):
-            end = min(start + LOGIT_ROWS, context - 1)
-            logits = sequence.forward(tokens[start:end], all_logits=True, cancel=cancel)  # [rows, vocab]
-            surprise += surprise_of(logits, tokens[start + 1 : end + 1])
-            scored += end - start
-        if progress is not None:
-            progress("scoring", window + 1, windows)
-    return Perplexity(math.exp(surprise / scored), scored, windows, time.perf_counter() - started)
-
-
-def surprise_of(logits: NDArray[np.float32], ids: Sequence[int]) -> float:
-    """Sum of -ln p(id) over rows: logits float32 [rows, vocab], one id for each row."""
-    highest = logits.max(axis=1, keepdims=True)
-    log_sums = np.log(np.exp(logits - highest).sum(axis=1, dtype=np.float64))  # [rows]
-    chosen = logits[np.arange(len(ids)), ids] - highest[:, 0]
-    return float((log_sums - chosen).sum())
-
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
+    """Reading a prompt from an empty cache."""
+
     tokens: int
     tokens_per_second: float  # median
     runs: tuple[float, ...]
@@ -109,6 +51,8 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
+    """What a runner takes in megabytes, the mapped model file not included."""
+
     private_mb: float | None  # what the process has for itself beyond `cache_mb`; None where the system does not say
     cache_mb: float  # pages of the KV cache in use
 
@@ -141,13 +85,12 @@ def bench(
     runs: int = 3,
     depth: int = 0,
     progress: Progress | None = None,
-    cancel: Cancel | None = None,
 ) -> Bench:
     """Measures reading a prompt from an empty cache and writing behind `depth` tokens, the way llama-bench does.
 
-    Raises EngineError for numbers below 1 or beyond the context, and CancelledError.
+    Raises EngineError for numbers below 1 or beyond the context.
     """
-    work = Workload(runner, prompt, predict, depth, runs, cancel)
+    work = Workload(runner, prompt, predict, depth, runs)
     stages = {
         "reading": (work.read, 0),
         "writing": (work.write, depth),
@@ -185,10 +128,9 @@ def profiles(
     runs: int = 3,
     depth: int = 0,
     progress: Progress | None = None,
-    cancel: Cancel | None = None,
 ) -> Profiles:
     """Where the time of `bench` goes. Raises as `bench` does, and EngineError on systems without clocks."""
-    work = Workload(runner, prompt, predict, depth, runs, cancel)
+    work = Workload(runner, prompt, predict, depth, runs)
     reading, writing = [], []
     for run in range(runs):
         reading.append(work.profile_read())
@@ -201,7 +143,7 @@ def profiles(
 class Workload:
     """What is measured. Raises EngineError for what cannot be."""
 
-    def __init__(self, runner: Any, prompt: int, predict: int, depth: int, runs: int, cancel: Cancel | None):
+    def __init__(self, runner: Any, prompt: int, predict: int, depth: int, runs: int):
         room = runner.context_length
         if not 0 <= depth < room:
             raise EngineError(f"bench: expected depth from 0 to {room - 1} tokens, found {depth}")
@@ -210,28 +152,26 @@ class Workload:
                 raise EngineError(f"bench: expected {name} from 1 to {most} tokens, found {count}")
         if runs < 1:
             raise EngineError(f"bench: expected at least one run, found {runs}")
-        self.runner, self.sequence, self.cancel = runner, runner.sequence(), cancel
+        self.runner, self.sequence = runner, runner.sequence()
         self.prompt, self.predict, self.depth = prompt, predict, depth
         self.vocabulary = runner.model.tensors["token_embd.weight"].rows
         self.ids = np.random.default_rng(0).integers(0, self.vocabulary, max(prompt, predict, depth)).tolist()
 
     def read(self) -> NDArray[np.float32]:
         """The whole prompt."""
-        return self.sequence.forward(self.ids[: self.prompt], cancel=self.cancel)
+        return self.sequence.forward(self.ids[: self.prompt])
 
     def write(self) -> None:
         """Tokens that are known already, one by one."""
         for id in self.ids[: self.predict]:
-            self.sequence.forward([id], cancel=self.cancel)
+            self.sequence.forward([id])
 
     def draw(self) -> None:
         """Tokens drawn with the default sampling; none of them ends it."""
         sampler, never = NativeSampler(SamplingParams(seed=0)), np.zeros(self.vocabulary, np.bool_)
         tokens = self.ids[:1]
         while (left := self.predict + 1 - len(tokens)) > 0:
-            drawn = self.sequence.decode(tokens[-1], sampler, tokens, never, min(MANY, left), self.cancel)
-            if not drawn.ids:
-                raise CancelledError("bench: cancelled")
+            drawn = self.sequence.decode(tokens[-1], sampler, tokens, never, min(MANY, left), None)
             tokens += drawn.ids
 
     def answer(self) -> None:
@@ -246,11 +186,13 @@ class Workload:
         return time.perf_counter() - started
 
     def profile_read(self) -> Profile:
+        """Where the time of `read` goes."""
         step = self.runner.state.max_rows
         passes = [Pass(start, min(step, self.prompt - start)) for start in range(0, self.prompt, step)]
         return self._profile(self.read, 0, passes, "calls")
 
     def profile_draw(self) -> Profile:
+        """Where the time of `draw` goes."""
         passes = [Pass(self.depth + i, 1) for i in range(self.predict)]
         return self._profile(self.draw, self.depth, passes, SAMPLING)
 
@@ -269,7 +211,7 @@ class Workload:
     def _fill(self, position: int) -> None:
         self.sequence.truncate(0)
         if position:
-            self.sequence.forward(self.ids[:position], cancel=self.cancel)
+            self.sequence.forward(self.ids[:position])
 
 
 def _middle(found: list[Profile]) -> Profile:

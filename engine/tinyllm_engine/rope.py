@@ -42,17 +42,14 @@ class Rope:
 
         context_length: tokens that a sequence can have
         """
-        original = self.config.original_context_length
-        factors = self.long_factors if context_length > original else self.factors
-        frequencies, magnitude = rope_frequencies(self.config, factors, original)
+        factors = self.long_factors if context_length > self.config.original_context_length else self.factors
+        frequencies, magnitude = rope_frequencies(self.config, factors)
         if self.resting is not None:
             frequencies = np.where(self.resting, F32(0), frequencies)
         return np.ascontiguousarray(frequencies, F32), magnitude
 
 
-def rope_frequencies(
-    rope: RopeConfig, freq_factors: NDArray[np.float32] | None, context_length: int
-) -> tuple[NDArray[np.float32], float]:
+def rope_frequencies(rope: RopeConfig, freq_factors: NDArray[np.float32] | None) -> tuple[NDArray[np.float32], float]:
     """Returns (inv_freq float32 [n_rot / 2] in radians per position, magnitude of cos and sin).
 
     Plain:   inv_freq[i] = freq_base^(-2i / n_rot) / freq_factors[i]
@@ -60,9 +57,8 @@ def rope_frequencies(
     YaRN:    (arXiv:2309.00071, section 3.2) fast pairs keep their frequency, slow ones are divided, a ramp in between;
              magnitude = attn_factor * (1 + 0.1 ln factor) / (1 + 0.1 log_multiplier ln factor)
 
-    `freq_factors` is the tensor `rope_freqs.weight` ([n_rot / 2], None where the file has none). `context_length` is
-    the length the model was trained on: it stands in where the file names no original context length.
-    Raises ModelError for factors of another length or not positive, and for a base that YaRN cannot use.
+    `freq_factors` is the tensor `rope_freqs.weight` ([n_rot / 2], None where the file has none). Raises ModelError for
+    factors of another length or not positive, and for a base that YaRN cannot use.
     """
     pairs = rope.dimension_count // 2
     if pairs == 0:
@@ -80,26 +76,22 @@ def rope_frequencies(
             )
         unscaled = unscaled / freq_factors.astype(F32)
 
-    factor = rope.scaling_factor if rope.scaling_type != "none" and rope.scaling_factor else 1.0
-    interpolated = unscaled * F32(1.0 / factor)
-    extrapolation = rope.ext_factor
-    if extrapolation is None or extrapolation < 0:
-        extrapolation = float(rope.scaling_type == "yarn")
-    if extrapolation == 0:
+    interpolated = unscaled * F32(1.0 / rope.scaling_factor)
+    if rope.ext_factor == 0:
         return interpolated, rope.attn_factor
     if rope.freq_base <= 1:
         raise ModelError(f"rope.freq_base: YaRN scaling expects more than 1, found {rope.freq_base:g}")
-    mix = F32(extrapolation) * (1 - _yarn_ramp(rope, pairs, rope.original_context_length or context_length))
-    growth = 0.1 * math.log(factor) if factor > 1 else 0.0
+    mix = F32(rope.ext_factor) * (1 - _yarn_ramp(rope, pairs))
+    growth = 0.1 * math.log(rope.scaling_factor) if rope.scaling_factor > 1 else 0.0
     magnitude = rope.attn_factor * (1 + growth) / (1 + rope.log_multiplier * growth)
     return interpolated * (1 - mix) + unscaled * mix, magnitude
 
 
-def _yarn_ramp(rope: RopeConfig, pairs: int, original_context_length: int) -> NDArray[np.float32]:
+def _yarn_ramp(rope: RopeConfig, pairs: int) -> NDArray[np.float32]:
     """float32 [pairs]: 0 where a pair turns beta_fast times or more in the original context, 1 at beta_slow or less."""
 
     def pair_turning(rotations: float) -> float:
-        wavelengths = original_context_length / (rotations * 2 * math.pi)
+        wavelengths = rope.original_context_length / (rotations * 2 * math.pi)
         return rope.dimension_count * math.log(wavelengths) / (2 * math.log(rope.freq_base))
 
     low = max(0, math.floor(pair_turning(rope.beta_fast)))

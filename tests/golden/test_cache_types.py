@@ -6,8 +6,8 @@ import math
 import pytest
 from support.golden import GOLDEN
 from support.models import WITHOUT_SMOLLM2, smollm2_path
-from tinyllm_engine.measure import perplexity
 from tinyllm_engine.model import Model
+from tinyllm_engine.perplexity import perplexity
 from tinyllm_engine.runner import Runner
 
 pytestmark = pytest.mark.golden

@@ -6,7 +6,7 @@ import pytest
 from support.engines import running
 from support.golden import GOLDEN
 from support.models import WITHOUT_SMOLLM2, smollm2_path
-from tinyllm_engine.measure import perplexity
+from tinyllm_engine.perplexity import perplexity
 
 pytestmark = pytest.mark.golden
 RECORDED = json.loads((GOLDEN / "perplexity.json").read_text())

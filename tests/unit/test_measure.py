@@ -1,80 +1,18 @@
-"""Perplexity against its definition; bench counts what it says."""
+"""Bench counts what it says."""
 
 import dataclasses
-import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.golden import toy_tokens, write_toy_model
-from tinyllm_engine.cancel import Cancel
+from support.golden import write_toy_model
 from tinyllm_engine.context_curve import context_curve
 from tinyllm_engine.decode import Drawn
-from tinyllm_engine.errors import CancelledError, EngineError
-from tinyllm_engine.measure import bench, perplexity, private_bytes, profiles, surprise_of, weight_bytes_per_token
+from tinyllm_engine.errors import EngineError
+from tinyllm_engine.measure import bench, private_bytes, profiles, weight_bytes_per_token
 from tinyllm_engine.model import Model
 from tinyllm_engine.program import Program
 from tinyllm_engine.reference import ReferenceRunner
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    return ReferenceRunner(Model.open(write_toy_model(tmp_path_factory.mktemp("toy"), "llama-gqa")))
-
-
-def expected(runner, windows):
-    """exp of the mean surprise of the tokens behind each first half, one window at a time."""
-    surprises = []
-    for window in windows:
-        logits = runner.sequence().forward(window, all_logits=True).astype(np.float64)
-        for i in range(len(window) // 2, len(window) - 1):
-            surprises.append(math.log(np.exp(logits[i]).sum()) - logits[i][window[i + 1]])
-    return math.exp(sum(surprises) / len(surprises)), len(surprises)
-
-
-@pytest.mark.parametrize("context", [4, 20, 31, 64])
-def test_second_halves_of_whole_windows_are_scored(runner, context):
-    ids = toy_tokens(64)
-    found = perplexity(runner, ids, context)
-    value, scored = expected(runner, [ids[at : at + context] for at in range(0, 64 - context + 1, context)])
-    assert found.value == pytest.approx(value, rel=1e-4)
-    assert (found.tokens, found.windows) == (scored, 64 // context)
-
-
-def test_a_bos_token_replaces_the_first_of_each_window(runner):
-    ids = toy_tokens(40)
-    value, _ = expected(runner, [[1, *ids[1:20]], [1, *ids[21:40]]])
-    assert perplexity(runner, ids, 20, bos_id=1).value == pytest.approx(value, rel=1e-4)
-
-
-def test_more_rows_than_are_scored_at_a_time(runner):
-    ids = toy_tokens(200)
-    assert perplexity(runner, ids, 200).value == pytest.approx(expected(runner, [ids])[0], rel=1e-4)
-
-
-def test_surprise_of_extreme_logits_is_finite():
-    assert surprise_of(np.array([[500, -500], [0, 0]], np.float32), [1, 0]) == pytest.approx(1000 + math.log(2))
-
-
-@pytest.mark.parametrize(
-    ("count", "context", "message"),
-    [(64, 3, "found 3"), (64, 257, "expected a context of 4 to 256 tokens, found 257"), (19, 20, "at least 20 tokens")],
-)
-def test_what_cannot_be_measured_is_refused(runner, count, context, message):
-    with pytest.raises(EngineError, match=message):
-        perplexity(runner, toy_tokens(count), context)
-
-
-def test_perplexity_reports_and_can_be_cancelled(runner):
-    cancel, seen = Cancel(), []
-
-    def progress(stage, done, total):
-        seen.append((stage, done, total))
-        cancel.set()
-
-    with pytest.raises(CancelledError):
-        perplexity(runner, toy_tokens(60), 20, progress=progress, cancel=cancel)
-    assert seen == [("scoring", 1, 3)]
 
 
 class Clocked:
@@ -96,20 +34,18 @@ class Clocked:
     def truncate(self, n):
         self.evaluated.append([])
 
-    def forward(self, ids, cancel=None):
+    def forward(self, ids):
         self.evaluated[-1].append(len(ids))
-        return self.work(len(ids), cancel)
+        return self.work(len(ids))
 
     def decode(self, last, sampler, tokens, eog, count, cancel):
         assert tokens[-1] == last
         assert not eog.any()
         self.evaluated[-1].append(f"{count} drawn")
-        self.work(count, cancel)
+        self.work(count)
         return Drawn([7] * count, [0.0] * count)
 
-    def work(self, tokens, cancel):
-        if cancel is not None and cancel.is_set():
-            raise CancelledError("cancelled")
+    def work(self, tokens):
         self.now += tokens
         return np.zeros(100, np.float32)
 
@@ -143,17 +79,10 @@ def test_bench_writes_behind_what_is_in_the_cache(monkeypatch):
     assert found.decode.runs == found.sampled.runs == (1.0,)  # the 20 are not timed
 
 
-def test_bench_reports_and_can_be_cancelled(monkeypatch):
-    cancel, seen = Cancel(), []
-
-    def progress(*step):
-        seen.append(step)
-        if len(seen) == 2:
-            cancel.set()
-
-    with pytest.raises(CancelledError):
-        bench(Clocked(monkeypatch), prompt=4, predict=2, runs=1, progress=progress, cancel=cancel)
-    assert seen == [("reading", 1, 4), ("writing", 2, 4)]
+def test_bench_reports_its_stages(monkeypatch):
+    seen = []
+    bench(Clocked(monkeypatch), prompt=4, predict=2, runs=1, progress=lambda *said: seen.append(said))
+    assert seen == [("reading", 1, 4), ("writing", 2, 4), ("drawing", 3, 4), ("first token", 4, 4)]
 
 
 @pytest.mark.parametrize(

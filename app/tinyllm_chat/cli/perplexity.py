@@ -19,7 +19,7 @@ from tinyllm_chat.cli.text import print_json
 @click.option("--json", "as_json", is_flag=True, help="Prints one JSON object.")
 def command(model: str, file: str, context: int, threads: int | None, k_type: str, v_type: str, as_json: bool) -> None:
     """Prints the perplexity of MODEL on the text in FILE (- is standard input), as llama-perplexity counts it."""
-    from tinyllm_engine.measure import perplexity
+    from tinyllm_engine.perplexity import perplexity
 
     from tinyllm_chat.cli.engine import opened
     from tinyllm_chat.cli.input import read_text

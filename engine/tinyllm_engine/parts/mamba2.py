@@ -9,7 +9,7 @@ import numpy as np
 from tinyllm_engine.config import ModelConfig
 from tinyllm_engine.facts import Architecture
 from tinyllm_engine.parts.base import Linear, Norm, Tensors
-from tinyllm_engine.parts.short_convolution import check_divisor, check_multiple, read_taps, ssm_size
+from tinyllm_engine.parts.recurrent import check_divisor, check_multiple, read_taps, ssm_size
 
 
 @dataclass(frozen=True, eq=False)
