@@ -22,10 +22,13 @@ class Cancel:
         return self._flag.ctypes.data
 
     def set(self) -> None:
+        """Stops what runs with this flag, and what begins with it until `clear`."""
         self._flag[0] = 1
 
     def clear(self) -> None:
+        """Makes it new again."""
         self._flag[0] = 0
 
     def is_set(self) -> bool:
+        """Whether it is stopping what runs."""
         return bool(self._flag[0])

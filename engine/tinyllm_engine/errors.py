@@ -2,7 +2,14 @@
 
 
 class EngineError(Exception):
-    """Base class; catching it catches whatever the engine refuses knowingly."""
+    """Base class; catching it catches whatever the engine refuses knowingly.
+
+    >>> try:
+    ...     Model.open("notes.txt")
+    ... except EngineError as error:
+    ...     print(error)
+    notes.txt: expected a GGUF file (first bytes b'GGUF'), found b'Dear dia'
+    """
 
 
 class GGUFError(EngineError):

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from tinyllm_engine.answer_text import AnswerText
 from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.choices import MOST, Choice
 from tinyllm_engine.decode import MANY, Drawn, draw_one
@@ -35,7 +36,6 @@ from tinyllm_engine.top_tokens import TopTokens
 # more where that is quick, since a long batch unpacks each weight for more tokens.
 PREFILL_PIECES = (128, 512)
 QUICK = 0.2  # seconds for a piece
-LONGEST_CHARACTER = 4  # bytes, and so tokens at most, of a character
 
 Reason = Literal["eog", "stop", "length", "context_full", "cancelled"]
 
@@ -55,6 +55,14 @@ class Stats:
 
 @dataclass(frozen=True, slots=True)
 class PrefillProgress:
+    """How much of the prompt has been read. The first one tells what was found in the cache.
+
+    >>> sequence = runner.new_sequence()
+    >>> _ = sequence.forward(prompt[:9])
+    >>> next(generate(sequence, prompt, SamplingParams()))
+    PrefillProgress(done=9, total=24, reused=9)
+    """
+
     done: int  # prompt tokens in the cache, reused ones included
     total: int  # prompt tokens
     reused: int
@@ -62,6 +70,13 @@ class PrefillProgress:
 
 @dataclass(frozen=True, slots=True)
 class Token:
+    """A token of the answer, as soon as it was drawn.
+
+    >>> events = generate(runner.new_sequence(), prompt, SamplingParams(), grammar='root ::= "yes"')
+    >>> [(event.text, event.logprob < 0) for event in events if isinstance(event, Token)]
+    [('y', True), ('e', True), ('s', True)]
+    """
+
     id: int
     text: str  # what can be shown now; empty while a character or a possible stop string is incomplete
     logprob: float  # natural log of its probability before penalties, crops and temperature
@@ -70,6 +85,13 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
+    """The end of an answer, and what it took.
+
+    >>> *_, end = generate(runner.new_sequence(), prompt, SamplingParams(), max_tokens=4)
+    >>> end.reason, end.stats.prompt_tokens, end.stats.generated_tokens
+    ('length', 24, 4)
+    """
+
     reason: Reason
     stats: Stats
     text: str = ""  # held back so far and now known to be text: belongs behind the last token's
@@ -186,7 +208,7 @@ def generate(
     constraint = grammar.constraint() if grammar is not None else None
     top = TopTokens(top_logprobs, tokenizer) if top_logprobs else None
     sampler = NativeSampler(params, tokenizer, suppressed_tokens(sequence.runner.model), constraint, top)
-    text = _Text(tokenizer, stop, show)
+    text = AnswerText(tokenizer, stop, show)
     text.follow(ids)
     return _Generation(sequence, list(ids), sampler, text, cancel or Cancel(), max_tokens, make_room).events()
 
@@ -200,12 +222,14 @@ def suppressed_tokens(model: Any) -> list[int]:
 
 
 class _Generation:
+    """One call of `generate`, its arguments checked."""
+
     def __init__(
         self,
         sequence: _Sequence,
         ids: list[int],
         sampler: NativeSampler,
-        text: _Text,
+        text: AnswerText,
         cancel: Cancel,
         max_tokens: int | None,
         make_room: Callable[[], bool] | None,
@@ -350,58 +374,6 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
             break
         length += 1
     return length
-
-
-class _Text:
-    """The text of the tokens: characters complete, stop strings cut off with all that follows."""
-
-    def __init__(self, tokenizer: Any, stops: Sequence[str], show: Collection[int] = ()) -> None:
-        self._eog_ids: frozenset[int] = tokenizer.eog_ids if tokenizer is not None else frozenset()
-        self.has_stops = bool(stops)
-        self.stopped = False
-        self._stream = tokenizer.stream(show) if tokenizer is not None else None
-        self._stops = tuple(stops)
-        self._held = ""  # the longest end of the text that begins a stop string
-
-    def eog_mask(self, vocab_size: int) -> NDArray[np.bool_]:
-        """bool [vocabulary]: the tokens that end a generation."""
-        mask = np.zeros(vocab_size, np.bool_)
-        mask[[id for id in self._eog_ids if id < vocab_size]] = True
-        return mask
-
-    def follow(self, prompt: Sequence[int]) -> None:
-        """A character that the prompt leaves incomplete is completed by the first tokens."""
-        if self._stream is not None:
-            for id in prompt[-LONGEST_CHARACTER:]:
-                self._stream.feed(id)
-
-    def feed(self, id: int) -> str:
-        """What can be shown after this token; sets `stopped` where it completes a stop string."""
-        if self._stream is None:
-            return ""
-        text = self._held + self._stream.feed(id)
-        found = [at for at in (text.find(stop) for stop in self._stops) if at >= 0]
-        if found:
-            self.stopped, self._held = True, ""
-            return text[: min(found)]
-        held = self._possible_stop(text)
-        self._held = text[len(text) - held :]
-        return text[: len(text) - held]
-
-    def rest(self) -> str:
-        """What is still held back, once no token follows."""
-        if self.stopped or self._stream is None:
-            return ""
-        text, self._held = self._held + self._stream.flush(), ""
-        return text
-
-    def _possible_stop(self, text: str) -> int:
-        """Length of the longest end of the text that is the beginning of a stop string."""
-        longest = max((len(stop) - 1 for stop in self._stops), default=0)
-        for length in range(min(longest, len(text)), 0, -1):
-            if any(stop.startswith(text[len(text) - length :]) for stop in self._stops):
-                return length
-        return 0
 
 
 def tokenizer_of(sequence: _Sequence) -> Any:

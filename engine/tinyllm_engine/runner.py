@@ -48,6 +48,10 @@ class Runner:
     kv_type: type of the cache: f32, f16, bf16, q8_0 or q4_0; k_type, v_type: that of keys or of values alone
     threads: default: min(usable processors, cgroup quota, physical cores)
     progress: called with (stage, done, total) while kernels are compiled or loaded
+    fuse: whether neighbouring ops become one, which changes no result; False shows each by itself
+
+    Raises UnsupportedModelError and ModelError for weights it cannot run, OutOfMemoryError, GGUFError if the file has
+    changed.
 
     >>> runner = Runner(model, context_length=256, k_type="f32", threads=1)
     >>> runner.kv_bytes_per_token, runner.context_length
@@ -135,6 +139,7 @@ class Runner:
 
     @property
     def kv_bytes_per_token(self) -> int:
+        """What the cache takes for each token, all layers together."""
         return self.cache.bytes_per_token
 
     @property

@@ -30,6 +30,7 @@ _FAULT_ADDRESS = 16  # of si_addr in siginfo_t
 _SIGACTION_WORDS = 32  # at least what struct sigaction has
 _SA_SIGINFO = 4
 _MAP_FIXED = 16
+_HANDLER = "on_bus_error"
 
 
 class Guard:
@@ -45,6 +46,7 @@ class Guard:
 
     @property
     def lost(self) -> bool:
+        """Whether something was read that is no longer there."""
         return self._slots is not None and self._slot is not None and bool(self._slots.table[self._slot, LOST])
 
     def close(self) -> None:
@@ -80,7 +82,7 @@ class _Slots:
         c = ctypes.CDLL(None, use_errno=True)
         previous, action = np.zeros(_SIGACTION_WORDS, np.int64), np.zeros(_SIGACTION_WORDS, np.int64)
         functions = [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (c.mmap, c.sigaction)]
-        engine, handler = _compiled_handler(self.table.ctypes.data, previous.ctypes.data, *functions)
+        engine, handler = _compiled(_handler(self.table.ctypes.data, previous.ctypes.data, *functions), _HANDLER)
         self._kept = previous, engine
         # struct sigaction: handler, mask of 128 bytes (empty), flags.
         action[0] = handler
@@ -95,17 +97,31 @@ def _slots() -> _Slots | None:
     return _Slots() if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
 
 
-def _compiled_handler(table: int, previous: int, map_address: int, sigaction: int) -> tuple[Any, int]:
-    """void handler(int, siginfo_t *, void *), made of constants and two calls that are allowed in a signal handler.
+def _compiled(module: Any, name: str) -> tuple[Any, int]:
+    """Machine code of a module: what owns it, and the address of one of its functions."""
+    from llvmlite import binding
 
-    Returns what owns it, and its address.
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    parsed = binding.parse_assembly(str(module))
+    parsed.verify()
+    machine = binding.Target.from_triple(module.triple).create_target_machine(jit=True)
+    engine = binding.create_mcjit_compiler(parsed, machine)
+    engine.finalize_object()
+    return engine, engine.get_function_address(name)
+
+
+def _handler(table: int, previous: int, map_address: int, sigaction: int) -> Any:
+    """A module with void HANDLER(int, siginfo_t *, void *), made of constants and two calls that such a one may make.
+
+    It goes through the slots for one that the fault lies in, and lays zeros from its page on to the slot's end.
     """
     from llvmlite import binding, ir
 
     module = ir.Module("vanishing")
     module.triple = binding.get_process_triple()
     i32, i64 = ir.IntType(32), ir.IntType(64)
-    handler = ir.Function(module, ir.FunctionType(ir.VoidType(), [i32, i64, i64]), "on_bus_error")
+    handler = ir.Function(module, ir.FunctionType(ir.VoidType(), [i32, i64, i64]), _HANDLER)
     b = ir.IRBuilder(handler.append_basic_block("entry"))
     entry, looking = b.block, handler.append_basic_block("looking")
     inside, elsewhere = handler.append_basic_block("inside"), handler.append_basic_block("elsewhere")
@@ -150,12 +166,4 @@ def _compiled_handler(table: int, previous: int, map_address: int, sigaction: in
 
     b.position_at_end(done)
     b.ret_void()
-
-    binding.initialize_native_target()
-    binding.initialize_native_asmprinter()
-    parsed = binding.parse_assembly(str(module))
-    parsed.verify()
-    machine = binding.Target.from_triple(module.triple).create_target_machine(jit=True)
-    engine = binding.create_mcjit_compiler(parsed, machine)
-    engine.finalize_object()
-    return engine, engine.get_function_address("on_bus_error")
+    return module

@@ -239,22 +239,20 @@ def _is_parallel(tensors: Tensors, facts: Architecture, config: ModelConfig, blo
 def _mixers(
     tensors: Tensors, facts: Architecture, config: ModelConfig, block: int, rotations: Rotations | None
 ) -> tuple[Mixer, ...]:
-    """What stands in the place of attention, or beside it; nothing where a block has no heads."""
-    scale = facts.residual_scale(config)
+    """Attention, what stands in its place, or beside it; nothing where a block has no heads."""
+    mixers: list[Mixer] = []
     if facts.recurrent:
         recurs = facts.recurs(config, block)
-        attends = config.head_count_kv[block] > 0 and (facts.beside_attention or not recurs)
-        mixers: list[Mixer] = [read_attention(tensors, facts, config, block, rotations)] if attends else []
+        if config.head_count_kv[block] and (facts.beside_attention or not recurs):
+            mixers.append(read_attention(tensors, facts, config, block, rotations))
         if recurs:
             mixers.append(READ_RECURRENT[facts.recurrent](tensors, facts, config, block))
-        return tuple(mixer.scaled(scale) for mixer in mixers)
-    if not config.head_count[block]:
-        return ()
-    if not config.head_count_kv[block]:
-        return (read_projection(tensors, config, block).scaled(scale),)
-    if facts.latent is not None:
-        return (read_latent_attention(tensors, facts, config, block, rotations).scaled(scale),)
-    return (read_attention(tensors, facts, config, block, rotations).scaled(scale),)
+    elif config.head_count[block] and not config.head_count_kv[block]:
+        mixers.append(read_projection(tensors, config, block))
+    elif config.head_count[block]:
+        read = read_attention if facts.latent is None else read_latent_attention
+        mixers.append(read(tensors, facts, config, block, rotations))
+    return tuple(mixer.scaled(facts.residual_scale(config)) for mixer in mixers)
 
 
 def _feed_forward(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> FeedForwardPart | None:

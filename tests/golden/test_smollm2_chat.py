@@ -58,5 +58,5 @@ def test_an_answer_keeps_its_ids_in_the_next_prompt(chat):
 
 @pytest.mark.parametrize("case", RECORDED["tokenize"], ids=lambda case: repr(case["text"][:20]))
 def test_texts_as_content_are_plain_text(case, chat):
-    segments = chat.render_segments([{"role": "user", "content": case["text"]}])
+    segments = chat.prompt([{"role": "user", "content": case["text"]}]).segments
     assert [id for segment in segments if segment.message_index == 0 for id in segment.ids] == case["plain"]

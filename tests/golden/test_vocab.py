@@ -70,7 +70,7 @@ def test_special_texts_as_content_stay_text(name):
     assert texts
     for chat in templates(name):
         for content in [*texts, "".join(texts), " ".join(texts), "\n".join(texts)]:
-            segments = chat.render_segments([{"role": "user", "content": content}])
+            segments = chat.prompt([{"role": "user", "content": content}]).segments
             content_ids = [id for segment in segments if segment.message_index is not None for id in segment.ids]
             template_ids = [id for segment in segments if segment.message_index is None for id in segment.ids]
             assert content_ids

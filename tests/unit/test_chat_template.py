@@ -128,14 +128,13 @@ def test_messages_are_checked(bad, tokenizer):
 def test_harmless_content_gives_the_ids_of_joint_tokenization(tokenizer):
     chat = template(CHATML, tokenizer)
     for content in ("hi", " hi\n\nhi ", "é 🙂", ""):
-        text = str(chat.render_marked([user(content)]))
+        text = str(chat.prompt([user(content)]).text)
         assert chat.render([user(content)]) == tokenizer.encode(text, parse_special=True, add_bos=False)
 
 
 def test_segments_tell_the_messages_apart(tokenizer):
-    segments = template(CHATML, tokenizer).render_segments(
-        [user("hi hi"), assistant("hi")], add_generation_prompt=False
-    )
+    messages = [user("hi hi"), assistant("hi")]
+    segments = template(CHATML, tokenizer).prompt(messages, add_generation_prompt=False).segments
     assert [(spelled(tokenizer, segment.ids), segment.message_index) for segment in segments] == [
         (["<|im_start|>", "user", "Ċ"], None),
         (["hi", "Ġhi"], 0),
@@ -177,7 +176,7 @@ class TestRecordedIds:
         return [by_text[text] for text in texts]
 
     def answer(self, tokenizer, ids, source=CHATML, content="hi hi"):
-        segments = template(source, tokenizer).render_segments([user("hi"), assistant(content, ids=ids), user("hi")])
+        segments = template(source, tokenizer).prompt([user("hi"), assistant(content, ids=ids), user("hi")]).segments
         return [list(segment.ids) for segment in segments if segment.message_index == 1]
 
     def test_stand_in_place_of_the_content(self, tokenizer):
@@ -227,7 +226,7 @@ class TestUnfinishedAnswer:
     def test_stands_after_the_generation_prompt(self, tokenizer):
         chat = template(CHATML, tokenizer)
         prompt = chat.prompt([user("hi"), assistant("hi ")], continue_final_message=True)
-        assert str(prompt.text) == str(chat.render_marked([user("hi")])) + "hi "
+        assert str(prompt.text) == str(chat.prompt([user("hi")]).text) + "hi "
         assert prompt.segments[-1] == Segment(tuple(tokenizer.encode("hi ", add_bos=False)), 1)
 
     def test_keeps_its_recorded_ids(self, tokenizer):

@@ -132,7 +132,7 @@ def test_what_is_computed_while_compiling_is_limited_too():
 def test_a_long_conversation_stays_far_below_the_limits():
     source = "{% for m in messages %}<{{ m.role | trim }}>{{ m.content | trim + '\n' }}{% endfor %}"
     messages = [{"role": "user", "content": "word " * 200}] * 600
-    assert len(ChatTemplate(source, TOKENIZER).render_marked(messages)) > 600_000
+    assert len(ChatTemplate(source, TOKENIZER).prompt(messages).text) > 600_000
 
 
 @pytest.mark.parametrize("name", ["lipsum", "random", "pprint", "urlize", "xmlattr", "attr"])

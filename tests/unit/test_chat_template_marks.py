@@ -185,7 +185,7 @@ def test_a_rendering_is_plain_jinjas_and_its_marks_are_right(source):
     tokenizer = Tokenizer.from_metadata(byte_level())
     source = "{% set m = messages[0].content %}" + source
     messages = [{"role": "user", "content": CONTENT}]
-    text = ChatTemplate(source, tokenizer).render_marked(messages)
+    text = ChatTemplate(source, tokenizer).prompt(messages).text
     assert text == render_plainly(source, messages=messages)
     assert [mark != "\0" for char, mark in pairs(text) if char != " "] == [
         char in CONTENT for char in str(text) if char != " "
@@ -211,7 +211,7 @@ def test_a_rendering_is_plain_jinjas_and_its_marks_are_right(source):
 def test_where_marks_are_not_followed_all_is_content(source):
     tokenizer = Tokenizer.from_metadata(byte_level())
     messages = [{"role": "user", "content": CONTENT + "<&>" + CONTENT}]
-    text = ChatTemplate(source, tokenizer).render_marked(messages)
+    text = ChatTemplate(source, tokenizer).prompt(messages).text
     assert "①" in text
     assert all(mark != "\0" for char, mark in pairs(text) if char in CONTENT + "<&>")
 
@@ -220,4 +220,4 @@ def test_where_marks_are_not_followed_all_is_content(source):
 def test_there_is_no_way_around_the_marks(source):
     tokenizer = Tokenizer.from_metadata(byte_level())
     source = "{% set m = messages[0].content %}" + source
-    assert ChatTemplate(source, tokenizer).render_marked([{"role": "user", "content": CONTENT}]) == ""
+    assert ChatTemplate(source, tokenizer).prompt([{"role": "user", "content": CONTENT}]).text == ""

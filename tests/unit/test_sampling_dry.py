@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tinyllm_engine.sampling import Sampler, SamplingParams
-from tinyllm_engine.sampling.chain import dry_penalty
-from tinyllm_engine.sampling.dry import find_breakers, repetitions, suffix_lengths
+from tinyllm_engine.sampling.dry import find_breakers, penalty_of, repetitions, suffix_lengths
 
 
 def found(tokens, breakers=None, **params):
@@ -57,10 +56,10 @@ def test_lengths_agree_with_their_definition(tokens, limit):
 
 def test_the_penalty_grows_with_the_length_and_stays_finite():
     params = SamplingParams(dry_multiplier=0.5, dry_base=2.0, dry_allowed_length=2)
-    assert [dry_penalty(length, params) for length in (2, 3, 5)] == [0.5, 1.0, 4.0]
-    assert np.isfinite(np.float32(dry_penalty(100_000, params)))
+    assert [penalty_of(length, params) for length in (2, 3, 5)] == [0.5, 1.0, 4.0]
+    assert np.isfinite(np.float32(penalty_of(100_000, params)))
     flat = SamplingParams(dry_multiplier=0.5, dry_base=1.0)
-    assert dry_penalty(100_000, flat) == 0.5
+    assert penalty_of(100_000, flat) == 0.5
 
 
 def test_a_long_loop_is_quick_and_ends():

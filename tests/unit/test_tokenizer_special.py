@@ -135,7 +135,6 @@ def test_without_any_end_token_nothing_ends_an_answer():
 
 def test_an_end_of_turn_is_found_by_text():
     tokenizer = Tokenizer.from_metadata(byte_level(special={"<|endoftext|>": CONTROL, "<|im_end|>": CONTROL}))
-    assert tokenizer.eot_id == 257
     assert tokenizer.eog_ids == {256, 257}
 
 

@@ -117,18 +117,6 @@ class ChatTemplate:
         """The ids of a conversation; see `prompt`."""
         return self.prompt(messages, add_generation_prompt, **variables).ids
 
-    def render_segments(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
-    ) -> list[Segment]:
-        """The same ids, told apart by message; see `prompt`."""
-        return list(self.prompt(messages, add_generation_prompt, **variables).segments)
-
-    def render_marked(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **variables: Any
-    ) -> MarkedText:
-        """The text, each character with its origin; see `prompt`."""
-        return self.prompt(messages, add_generation_prompt, **variables).text
-
     def prompt(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -115,16 +115,9 @@ def read_attention(
         )
     q_size = heads * d_k * (2 if facts.attention_gate == "behind" else 1)
     sizes = q_size, kv_heads * d_k, kv_heads * d_v
-    k: Linear | None = None
-    v: Linear | None = None
-    if source is not None:
-        q = tensors.linear(f"{blk}.attn_q", embedding, q_size)
-    elif facts.keys_as_values and f"{blk}.attn_v.weight" not in tensors and d_k == d_v:
-        q, k = _projections(tensors, blk, embedding, sizes[:2])
-    else:
-        q, k, v = _projections(tensors, blk, embedding, sizes)
+    q, k, v = _matrices(tensors, facts, blk, embedding, sizes, source is None)
     q_norm, k_norm = _head_norms(tensors, facts, config, block, d_k, source is None)
-    rotates = rotations is not None and facts.rotates(config, block, window > 0)
+    v_norm = tensors.norm(f"{blk}.attn_v_norm", d_v, "rms", config.epsilon("rms"), weights=False)
     return Attention(
         q=q,
         k=k,
@@ -134,20 +127,12 @@ def read_attention(
         kv_heads=kv_heads,
         key_length=d_k,
         value_length=d_v,
-        scoring=Scoring(
-            scale=facts.attention_scale(config),
-            window=window,
-            softcap=_attn_softcap(facts, config),
-            slopes=alibi_slopes(heads, facts.alibi(config)),
-            sinks=tensors.vector(f"{blk}.attn_sinks.weight", heads) if facts.sinks else None,
-        ),
-        rope=(rotations.windowed if window else rotations.full) if rotations is not None and rotates else None,
+        scoring=_scoring(tensors, facts, config, block, heads, window),
+        rope=_rope(facts, config, block, rotations, window),
         clamp=(config.keys.scale("attention.clamp_kqv") or 0.0) if facts.clamp_qkv else 0.0,
         q_norm=q_norm,
         k_norm=k_norm,
-        v_norm=Norm("rms", np.ones(d_v, np.float32), np.zeros(d_v, np.float32), config.epsilon("rms"))
-        if facts.v_norm
-        else None,
+        v_norm=v_norm if facts.v_norm else None,
         source=source,
         norm_rows=facts.qk_norm == "row",
         norm_after_rope=facts.qk_norm_after_rope,
@@ -159,6 +144,7 @@ def read_attention(
 
 
 def read_projection(tensors: Tensors, config: ModelConfig, block: int) -> Projection:
+    """The matrix of a block that has queries and no keys."""
     embedding = config.embedding_length
     return Projection(tensors.linear(f"blk.{block}.attn_output", embedding, embedding))
 
@@ -196,6 +182,19 @@ def shared_source(facts: Architecture, config: ModelConfig, block: int) -> int |
     return source
 
 
+def _matrices(
+    tensors: Tensors, facts: Architecture, blk: str, embedding: int, sizes: tuple[int, int, int], has_keys: bool
+) -> tuple[Linear, Linear | None, Linear | None]:
+    """Those of q, k and v; without keys of its own a block has but the first, and where values are keys two."""
+    if not has_keys:
+        return tensors.linear(f"{blk}.attn_q", embedding, sizes[0]), None, None
+    if facts.keys_as_values and f"{blk}.attn_v.weight" not in tensors and sizes[1] == sizes[2]:
+        q, k = _projections(tensors, blk, embedding, sizes[:2])
+        return q, k, None
+    q, k, v = _projections(tensors, blk, embedding, sizes)
+    return q, k, v
+
+
 def _projections(tensors: Tensors, blk: str, embedding: int, sizes: Sequence[int]) -> list[Linear]:
     """The matrices of q, k and v, each by itself or all in one; then their biases may still be apart."""
     names = [f"{blk}.attn_{name}" for name in "qkv"[: len(sizes)]]
@@ -206,6 +205,27 @@ def _projections(tensors: Tensors, blk: str, embedding: int, sizes: Sequence[int
     if parts[0].bias is None and all(bias is not None for bias in biases):
         return [replace(part, bias=bias) for part, bias in zip(parts, biases, strict=True)]
     return parts
+
+
+def _scoring(
+    tensors: Tensors, facts: Architecture, config: ModelConfig, block: int, heads: int, window: int
+) -> Scoring:
+    return Scoring(
+        scale=facts.attention_scale(config),
+        window=window,
+        softcap=_attn_softcap(facts, config),
+        slopes=alibi_slopes(heads, facts.alibi(config)),
+        sinks=tensors.vector(f"blk.{block}.attn_sinks.weight", heads) if facts.sinks else None,
+    )
+
+
+def _rope(
+    facts: Architecture, config: ModelConfig, block: int, rotations: Rotations | None, window: int
+) -> Rope | None:
+    """How the block's heads rotate; None where they do not."""
+    if rotations is None or not facts.rotates(config, block, window > 0):
+        return None
+    return rotations.windowed if window else rotations.full
 
 
 def _norm(tensors: Tensors, facts: Architecture, config: ModelConfig, name: str, length: int, heads: int = 1) -> Norm:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tinyllm_engine.agreed import F32_MAX, GREEDY_BELOW
-from tinyllm_engine.sampling.dry import Breakers, repetitions
+from tinyllm_engine.sampling.dry import Breakers, penalty_of, repetitions
 from tinyllm_engine.sampling.params import SamplingParams
 
 HEAD = 1024  # candidates that are sorted first: a sort of the whole vocabulary takes milliseconds
@@ -171,15 +171,8 @@ def avoid_repetitions(candidates: Candidates, params: SamplingParams, around: Su
         return candidates
     ids = np.array(sorted(lengths), np.int64)
     places, inside = places_of(candidates, ids)
-    penalty = np.array([dry_penalty(lengths[id], params) for id in ids.tolist()])
+    penalty = np.array([penalty_of(lengths[id], params) for id in ids.tolist()])
     return changed(candidates, places[inside], candidates.scores[places[inside]] - penalty[inside])
-
-
-def dry_penalty(length: int, params: SamplingParams) -> float:
-    exponent = length - params.dry_allowed_length
-    if params.dry_base > 1.000001:
-        exponent = min(exponent, int(math.log(F32_MAX) / math.log(params.dry_base)))
-    return params.dry_multiplier * params.dry_base**exponent
 
 
 def _penalties(candidates: Candidates, params: SamplingParams, around: Surroundings) -> Candidates:

@@ -1,4 +1,4 @@
-"""DRY: which tokens would make a repeated sequence longer, and what a repetition does not reach over."""
+"""DRY (p-e-w, 2024): which tokens would make a repeated sequence longer, what that costs, and what ends one."""
 
 from __future__ import annotations
 
@@ -57,16 +57,23 @@ def repetitions(
     limit = _reach(window, breakers)
     if limit < allowed:
         return {}
-    # A longer repetition than this costs no more.
-    enough = allowed
-    if params.dry_base > 1.000001:
-        enough += int(MAX_EXPONENT_LOG / math.log(params.dry_base))
-    lengths = suffix_lengths(window, min(limit, enough))
+    lengths = suffix_lengths(window, min(limit, allowed + _most_exponent(params)))
     longest: dict[int, int] = {}
     for place in np.flatnonzero(lengths >= allowed).tolist():
         follower = int(window[place + 1])
         longest[follower] = max(longest.get(follower, 0), int(lengths[place]))
     return {id: length for id, length in longest.items() if () not in breakers.get(id, ())}
+
+
+def penalty_of(length: int, params: SamplingParams) -> float:
+    """What is subtracted from the logit of a token that continues a repetition of so many; a finite float32."""
+    exponent = min(length - params.dry_allowed_length, _most_exponent(params))
+    return params.dry_multiplier * params.dry_base**exponent
+
+
+def _most_exponent(params: SamplingParams) -> int:
+    """From which on a longer repetition costs no more: it would be no float32, or costs as much as a short one."""
+    return int(MAX_EXPONENT_LOG / math.log(params.dry_base)) if params.dry_base > 1.000001 else 0
 
 
 def suffix_lengths(window: NDArray[np.int64], limit: int) -> NDArray[np.int64]:

@@ -56,6 +56,12 @@ class SamplingParams:
 
     The defaults are llama.cpp's. Off: top_k <= 0, top_p 1, min_p 0, typical_p 1, top_n_sigma <= 0, xtc_probability 0
     or xtc_threshold > 0.5, repeat_penalty 1, dynatemp_exponent as it is, the others 0.
+
+    >>> SamplingParams(samplers="top_k;temp", logit_bias={15: -1.5}).samplers  # by any of llama.cpp's names
+    ('top_k', 'temperature')
+    >>> SamplingParams(top_p=1.5)
+    Traceback (most recent call last):
+    tinyllm_engine.errors.SamplingError: top_p: expected a number from 0 to 1, found 1.5
     """
 
     seed: int | None = None  # None or -1: fresh entropy for each generation
@@ -170,6 +176,12 @@ class SharedSampling:
 
     Native code that draws several tokens in a row compares the version before each, and leaves where it has changed.
     The seed is read once, where a generation begins.
+
+    >>> shared = SharedSampling(SamplingParams(temperature=0.8))
+    >>> shared.update(temperature=0.2, top_k=20).temperature
+    0.2
+    >>> shared.params.top_k, shared.version
+    (20, 1)
     """
 
     def __init__(self, params: SamplingParams | None = None) -> None:
@@ -179,6 +191,7 @@ class SharedSampling:
 
     @property
     def params(self) -> SamplingParams:
+        """Those in force."""
         return self._params
 
     @property

@@ -68,11 +68,6 @@ class Tokenizer:
         return self._roles.get("eos")
 
     @property
-    def eot_id(self) -> int | None:
-        """What ends a turn, where that is not what ends a text."""
-        return self._roles.get("eot")
-
-    @property
     def unk_id(self) -> int | None:
         return self._roles.get("unk")
 
