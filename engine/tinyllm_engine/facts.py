@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from tinyllm_engine.config import MAX_BLOCKS, MAX_LENGTH, ModelConfig
 from tinyllm_engine.latent import Latent
 from tinyllm_engine.mixture import Mixture
 
 Number = Callable[[ModelConfig], float]
-Choice = Callable[[ModelConfig, int, bool], bool]  # (config, block, whether it has a window)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Window:
     blocks: int | None = None
     rope_base: float | None = None
     rope_key: bool = True
-    rope_scaling: str = "full"
+    rope_scaling: Literal["full", "magnitude", "none"] = "full"
     rope_factors: bool = True
     own_heads: bool = False
 
@@ -98,7 +98,7 @@ class Architecture:
     rope_sections: "mrope" or "imrope": with rope.dimension_sections pairs are "neox", those of a fourth section rest
     rope_alpha: whether rope.scaling.alpha raises the base; rope_whole_head: heads rotate whole, whatever the keys say
     yarn_keys: whether rope.scaling.yarn_* count
-    rotates: which layers rotate queries and keys at all
+    rotates: which layers rotate queries and keys at all: (config, block, whether it has a window)
     norm: "rms" or "layer"; norm_weights: whether the file has weights for it
     parallel: attention and feed-forward network read the same x: "never", "always", "without_ffn_norm", or
         "use_parallel_residual", which is a key
@@ -132,18 +132,18 @@ class Architecture:
     """
 
     name: str
-    rope: str = "norm"
-    rope_factors: str = ""
-    rope_sections: str = ""
+    rope: Literal["norm", "neox", "none"] = "norm"
+    rope_factors: Literal["", "freqs", "long_short", "by_scaling"] = ""
+    rope_sections: Literal["", "mrope", "imrope"] = ""
     rope_alpha: bool = False
     rope_whole_head: bool = False
     yarn_keys: bool = False
-    rotates: Choice = always
-    norm: str = "rms"
+    rotates: Callable[[ModelConfig, int, bool], bool] = always
+    norm: Literal["rms", "layer"] = "rms"
     norm_weights: bool = True
     norms: Norms = Norms()
-    parallel: str = "never"
-    qk_norm: str = ""
+    parallel: Literal["never", "always", "without_ffn_norm", "use_parallel_residual"] = "never"
+    qk_norm: Literal["", "head", "row"] = ""
     qk_norm_optional: bool = False
     qk_norm_after_rope: bool = False
     v_norm: bool = False
@@ -154,8 +154,8 @@ class Architecture:
     sparsity: Callable[[int], float] = dense
     output_scales: bool = False
     sub_norms: bool = False
-    activation: str = "silu"
-    gate: str = "split"
+    activation: Literal["silu", "gelu", "relu2", "xielu"] = "silu"
+    gate: Literal["split", "fused", "none"] = "split"
     ffn_half: bool = False
     act_scales: bool = False
     ffn_scales: bool = False
@@ -174,8 +174,8 @@ class Architecture:
     temperature: bool = False
     unused: tuple[str, ...] = ()
     sinks: bool = False
-    attention_gate: str = ""
-    recurrent: str = ""
+    attention_gate: Literal["", "behind", "matrix"] = ""
+    recurrent: Literal["", "short_convolution", "mamba", "mamba2", "plamo2", "delta_net"] = ""
     recurs: Callable[[ModelConfig, int], bool] = everywhere
     beside_attention: bool = False
     recurrent_scales: bool = True

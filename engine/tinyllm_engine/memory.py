@@ -1,9 +1,12 @@
-"""Memory for native code: aligned buffers, and large areas that cost nothing until they are touched."""
+"""Memory that native code shares: aligned buffers, areas that cost nothing until they are touched, and addresses."""
 
 from __future__ import annotations
 
+import ctypes
+import math
 import mmap
 import sys
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +22,13 @@ def aligned(shape: tuple[int, ...] | int, dtype: type | np.dtype = np.float32) -
     memory = np.zeros(size + CACHE_LINE, np.uint8)
     start = -memory.ctypes.data % CACHE_LINE
     return memory[start : start + size].view(dtype).reshape(shape)
+
+
+def array_at(address: int, dtype: type | np.dtype, *shape: int) -> np.ndarray:
+    """The numbers at an address: no copy, so it shows what is written there later."""
+    dtype = np.dtype(dtype)
+    raw: Any = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(address)
+    return np.frombuffer(raw, dtype).reshape(shape)
 
 
 class Area:

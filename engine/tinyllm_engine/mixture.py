@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from tinyllm_engine.agreed import SIGMOID, SOFTMAX
 from tinyllm_engine.config import MAX_BLOCKS, MAX_LENGTH, ModelConfig
 
 Width = Callable[[ModelConfig, int], int]  # (config, block)
-Choice = Callable[[ModelConfig, int], bool]
 
 
 def everywhere(config: ModelConfig, block: int) -> bool:
@@ -105,7 +105,7 @@ class Mixture:
     shared_gated: whether the row decides how much that counts
     """
 
-    layers: Choice = everywhere
+    layers: Callable[[ModelConfig, int], bool] = everywhere
     width: Width = feed_forward_width
     by_router: bool = False
     required: bool = True
@@ -118,7 +118,7 @@ class Mixture:
     scales: bool = False
     fused: bool = False
     biases: bool = False
-    activation: str = ""
+    activation: Literal["", "limited_silu"] = ""
     weighted_inputs: bool = False
     narrowed: bool = False
     beside_network: bool = False

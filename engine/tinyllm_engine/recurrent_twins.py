@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from tinyllm_engine.twin import F32, Arguments, Written, array_at, near, twin
+from tinyllm_engine.memory import array_at
+from tinyllm_engine.twin import F32, Arguments, Written, near, silu, twin
 
 Step = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
@@ -28,10 +29,6 @@ def remembered(a: Arguments, shape: tuple[int, ...], step: Step) -> tuple[np.nda
         for number, (target, state) in enumerate(states.items())
     ]
     return np.stack(rows).astype(F32), left
-
-
-def silu(x: np.ndarray) -> np.ndarray:
-    return x / (1 + np.exp(np.minimum(-x.astype(np.float64), 700)))
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -5,8 +5,6 @@ Twins are registered by name as their modules are imported.
 
 from __future__ import annotations
 
-import ctypes
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinyllm_engine.agreed import UNIT
+from tinyllm_engine.memory import array_at as array_at
 from tinyllm_engine.program import Op
 from tinyllm_engine.quants import QUANT_TYPES
 
@@ -44,6 +43,7 @@ TWINS: dict[str, Twin] = {}
 
 
 def twin(function: Twin) -> Twin:
+    """Registers a twin under its own name."""
     TWINS[function.__name__] = function
     return function
 
@@ -74,13 +74,6 @@ class Arguments:
         return self.array(name, F32, *shape)
 
 
-def array_at(address: int, dtype: type | np.dtype, *shape: int) -> np.ndarray:
-    """The numbers at an address: no copy, so it shows what is written there later."""
-    dtype = np.dtype(dtype)
-    raw: Any = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(address)
-    return np.frombuffer(raw, dtype).reshape(shape)
-
-
 def split_name(kernel_name: str) -> tuple[str, str]:
     """matvec_q4_1 -> (matvec, q4_1); rms_norm -> (rms_norm, "")"""
     for type_name in TYPES:
@@ -92,3 +85,8 @@ def split_name(kernel_name: str) -> tuple[str, str]:
 def near(expected: np.ndarray, relative: float = 1e-5) -> np.ndarray:
     """The error allowed to a row: a fraction of its largest magnitude."""
     return relative * np.abs(expected).max(axis=-1, keepdims=True)
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    """x / (1 + e^-x), in double precision"""
+    return x / (1 + np.exp(np.minimum(-x.astype(np.float64), 700)))

@@ -24,7 +24,7 @@ from tinyllm_engine.kernels.elementwise import LIMIT
 from tinyllm_engine.program import Program
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.team import Team
-from tinyllm_engine.twin import BLOCK, F32, TWINS, Arguments, Written, near, twin
+from tinyllm_engine.twin import BLOCK, F32, TWINS, Arguments, Written, near, silu, twin
 
 
 class KernelMismatchError(EngineError):
@@ -177,11 +177,6 @@ def xielu(a: Arguments) -> Iterator[Written]:
         return np.where(x > 0, a.alpha_p * x * x, bend) + a.beta * x
 
     return changed(a, activation, 2e-6)
-
-
-def silu(x: np.ndarray) -> np.ndarray:
-    """x / (1 + e^-x)"""
-    return x / (1 + np.exp(np.minimum(-x, 700)))
 
 
 def tanh_gelu(x: np.ndarray) -> np.ndarray:

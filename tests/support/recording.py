@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.kv_cache import KVCache, LayerShape, PageTable
+from tinyllm_engine.memory import array_at
 from tinyllm_engine.parts.base import Norm
 from tinyllm_engine.program import Buffer, Program
 from tinyllm_engine.quants import QUANT_TYPES, QuantType
@@ -15,7 +16,6 @@ from tinyllm_engine.recorder import Recorder, State
 from tinyllm_engine.recurrent_state import RecurrentState
 from tinyllm_engine.team import CANCEL, Team
 from tinyllm_engine.tensor import TensorView
-from tinyllm_engine.twin import array_at
 from tinyllm_engine.twins import check
 
 TYPES = {kind.name: kind for kind in QUANT_TYPES.values()}

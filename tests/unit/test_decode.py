@@ -5,11 +5,11 @@ import pytest
 from support.golden import GOLDEN, toy_tokens
 from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.errors import ContextFullError, NonFiniteLogitsError
+from tinyllm_engine.memory import array_at
 from tinyllm_engine.model import Model
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
 from tinyllm_engine.sampling.native import NativeSampler
-from tinyllm_engine.twin import array_at
 
 GREEDY = SamplingParams(temperature=0)
 NO_END = np.zeros(128, np.bool_)

@@ -21,12 +21,13 @@ from tinyllm_engine.kernels import (
     rope,
 )
 from tinyllm_engine.kv_cache import LayerShape
+from tinyllm_engine.memory import array_at
 from tinyllm_engine.parts.attention import Scoring, Temperature
 from tinyllm_engine.parts.base import Linear
 from tinyllm_engine.parts.feed_forward import XIELU
 from tinyllm_engine.recorder import ALONE, GATED
 from tinyllm_engine.rope import Rope
-from tinyllm_engine.twin import BLOCK, TWINS, Written, array_at, split_name
+from tinyllm_engine.twin import BLOCK, TWINS, Written, split_name
 from tinyllm_engine.twins import KernelMismatchError, check
 
 pytestmark = pytest.mark.filterwarnings("error:Cannot cache")  # it would be compiled at every start

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tinyllm_engine.errors import ContextFullError, OutOfMemoryError, UnsupportedModelError
 from tinyllm_engine.kv_cache import PAGE, KVCache, LayerShape, PageTable
-from tinyllm_engine.twin import array_at
+from tinyllm_engine.memory import array_at
 
 SHAPES = [LayerShape(2, 64, 64), LayerShape(1, 80, 96)]
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tinyllm_engine import recurrent_state
 from tinyllm_engine.errors import OutOfMemoryError
+from tinyllm_engine.memory import array_at
 from tinyllm_engine.recurrent_state import RecurrentState, StatePool
-from tinyllm_engine.twin import array_at
 
 
 class Following:

@@ -6,10 +6,10 @@ from support.golden import write_toy_model
 from tinyllm_engine.cached_rows import read_keys
 from tinyllm_engine.cached_types import unpack_v
 from tinyllm_engine.errors import EngineError, UnsupportedModelError
+from tinyllm_engine.memory import array_at
 from tinyllm_engine.model import Model
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.shift import check_shift, rotation_of
-from tinyllm_engine.twin import array_at
 
 CONTEXT = 512
 # Pairs side by side; pairs half a head apart, and two ways to turn; keys of which only the end turns.

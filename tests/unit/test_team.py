@@ -12,11 +12,11 @@ import pytest
 from support.waiting import wait_until
 from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.jit import kernel, layout, record
+from tinyllm_engine.memory import array_at
 from tinyllm_engine.program import Op, Program
 from tinyllm_engine.simd import atomic_add, atomic_load, store_i32, store_i64
 from tinyllm_engine.system_calls import FUTEX
 from tinyllm_engine.team import SLEEPERS, Team
-from tinyllm_engine.twin import array_at
 
 # counts int64 [threads, 8]: one cache line each; total int64 [1]: all together; seen int64 [threads, 8]
 COUNT = layout("counts", "total")
