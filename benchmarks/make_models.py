@@ -82,10 +82,9 @@ class Planned:
     make: Callable[[], np.ndarray]
 
 
-def write_random(path: Path, type_name: str, shape: Shape | None = None, seed: int = 1) -> None:
-    """A llama file of this shape whose matrices are random blocks of this type. The same for the same seed."""
-    shape = shape or Shape()
-    plan = list(_plan(shape, type_name, np.random.default_rng(seed)))
+def write_random(path: Path, type_name: str, shape: Shape) -> None:
+    """A llama file of this shape whose matrices are random blocks of this type, the same each time."""
+    plan = list(_plan(shape, type_name, np.random.default_rng(1)))
     writer = GGUFWriter(path, "llama")
     _add_metadata(writer, shape, type_name)
     for tensor in plan:
@@ -215,7 +214,8 @@ def main() -> None:
             write = partial(requantize.write, arguments.smollm2, new_type=GGMLQuantizationType[name])
             made(arguments.folder / f"SmolLM2-135M-Instruct.{name}.gguf", write)
     for name in arguments.types:
-        made(arguments.folder / f"TinyLlama-1.1B-random-{name}.gguf", partial(write_random, type_name=name))
+        write = partial(write_random, type_name=name, shape=Shape())
+        made(arguments.folder / f"TinyLlama-1.1B-random-{name}.gguf", write)
 
 
 if __name__ == "__main__":

@@ -66,24 +66,31 @@ class TinyLLM:
         self._sequence.forward(ids)
 
 
-class LlamaCpp:
-    """The low-level functions of llama-cpp-python, with llama.cpp's own defaults."""
+class _Llama:
+    """A model and a context of llama.cpp or its fork, by the functions that both have, with their own defaults."""
 
-    def __init__(self, path: str, threads: int, context: int) -> None:
-        import llama_cpp as api
-
+    def __init__(self, api: Any, path: str, threads: int, context: int) -> None:
         self._api = api
         api.llama_backend_init()
         self._model = api.llama_model_load_from_file(path.encode(), api.llama_model_default_params())
         if not self._model:
-            raise RuntimeError(f"llama.cpp cannot open {path}")
+            raise RuntimeError(f"it cannot open {path}")
         params = api.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = context, LOGICAL_BATCH, PHYSICAL_BATCH
         params.n_threads = params.n_threads_batch = threads
         self._context = api.llama_init_from_model(self._model, params)
         if not self._context:
-            raise RuntimeError("llama.cpp makes no context")
+            raise RuntimeError("it makes no context")
         self.vocabulary = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
+
+
+class LlamaCpp(_Llama):
+    """The low-level functions of llama-cpp-python."""
+
+    def __init__(self, path: str, threads: int, context: int) -> None:
+        import llama_cpp as api
+
+        super().__init__(api, path, threads, context)
         self.facts = {"version": version("llama-cpp-python")}
 
     def clear(self) -> None:
@@ -99,24 +106,13 @@ class LlamaCpp:
         self._api.llama_synchronize(self._context)
 
 
-class IkLlamaCpp:
-    """The ctypes layer of ik-llama-cpp-python, with ik_llama.cpp's own defaults."""
+class IkLlamaCpp(_Llama):
+    """The ctypes layer of ik-llama-cpp-python."""
 
     def __init__(self, path: str, threads: int, context: int) -> None:
         from ik_llama_cpp import _ctypes_api as api
 
-        self._api = api
-        api.llama_backend_init()
-        self._model = api.llama_model_load_from_file(path.encode(), api.llama_model_default_params())
-        if not self._model:
-            raise RuntimeError(f"ik_llama.cpp cannot open {path}")
-        params = api.llama_context_default_params()
-        params.n_ctx, params.n_batch, params.n_ubatch = context, LOGICAL_BATCH, PHYSICAL_BATCH
-        params.n_threads = params.n_threads_batch = threads
-        self._context = api.llama_init_from_model(self._model, params)
-        if not self._context:
-            raise RuntimeError("ik_llama.cpp makes no context")
-        self.vocabulary = api.llama_vocab_n_tokens(api.llama_model_get_vocab(self._model))
+        super().__init__(api, path, threads, context)
         self.facts = {"version": version("ik-llama-cpp-python")}
         self._position = 0
         self._batch = api.llama_batch_init(LOGICAL_BATCH, 0, 1)

@@ -131,18 +131,29 @@ class Keys:
         self.architecture = architecture
 
     def fail(self, key: str, expected: str, found: Any) -> NoReturn:
+        """ModelError for a key by its whole name."""
         where = f"{self.path}: " if self.path else ""
         raise ModelError(f"{where}{shown(key, 120)}: expected {expected}, found {_describe(found)}")
 
+    def refuse(self, name: str, expected: str, found: Any) -> NoReturn:
+        """ModelError for a key under `{architecture}.`."""
+        self.fail(self.key(name), expected, found)
+
+    def key(self, name: str) -> str:
+        """The whole name of a key."""
+        return f"{self.architecture}.{name}"
+
     def get(self, name: str) -> tuple[str, Any]:
-        key = f"{self.architecture}.{name}"
-        return key, self.metadata.get(key)
+        """A key's whole name and its value, None where the file has no such key."""
+        return self.key(name), self.metadata.get(self.key(name))
 
     def name(self) -> str:
+        """general.name, "" where that is no text."""
         value = self.metadata.get("general.name")
         return value if isinstance(value, str) else ""
 
     def integer(self, name: str, low: int, high: int, default: Any = _REQUIRED) -> int:
+        """An integer from low to high; the default, where there is one, when the key is absent."""
         key, value = self.get(name)
         if value is None and default is not _REQUIRED:
             return int(default)
@@ -162,6 +173,7 @@ class Keys:
         return tuple(self.check_integer(key, int(item), 0, high) for item in value.tolist())
 
     def flag(self, name: str, default: bool) -> bool:
+        """True or false."""
         key, value = self.get(name)
         if value is None:
             return default
@@ -205,9 +217,10 @@ class Keys:
         return float(value)
 
     def positive(self, name: str) -> float | None:
+        """A number above 0, or None when the key is absent."""
         value = self.number(name)
         if value is not None and value <= 0:
-            self.fail(self.get(name)[0], "a number above 0", value)
+            self.refuse(name, "a number above 0", value)
         return value
 
     def positive_or(self, name: str, default: float) -> float:
@@ -218,7 +231,7 @@ class Keys:
         """A number of 0 or more, where 0 means the same as no key: switched off."""
         value = self.number(name)
         if value is not None and value < 0:
-            self.fail(self.get(name)[0], "a number of 0 or more", value)
+            self.refuse(name, "a number of 0 or more", value)
         return value or None
 
 
@@ -268,7 +281,7 @@ def _experts_used(keys: Keys, experts: int) -> int:
     used = keys.integer("expert_used_count", 0, MAX_EXPERTS, default=0)
     if used > experts or (experts and not used):
         expected = f"an integer from 1 to expert_count {experts}" if experts else "0, as there are no experts"
-        keys.fail(keys.get("expert_used_count")[0], expected, used)
+        keys.refuse("expert_used_count", expected, used)
     return used
 
 

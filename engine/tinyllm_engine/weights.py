@@ -144,7 +144,7 @@ def read_weights(tensors: Tensors, facts: Architecture, config: ModelConfig) -> 
     """The weights by role. ModelError names tensor, expected and found shape."""
     embedding = config.embedding_length
     if not facts.recurrent and not any(config.head_count):
-        config.keys.fail(config.keys.get("attention.head_count")[0], "1 or more, in some block at least", 0)
+        config.keys.refuse("attention.head_count", "1 or more, in some block at least", 0)
     # some files have the matrix once, under either name
     only_output = "output.weight" in tensors and "token_embd.weight" not in tensors
     token_embd = tensors.view("output.weight" if only_output else "token_embd.weight")

@@ -174,8 +174,8 @@ def shared_source(facts: Architecture, config: ModelConfig, block: int) -> int |
         for each in (block, max(source, 0))
     ]
     if source < 0 or kinds[0] != kinds[1]:
-        config.keys.fail(
-            config.keys.get("attention.shared_kv_layers")[0],
+        config.keys.refuse(
+            "attention.shared_kv_layers",
             f"blocks before {first} with keys such as those of {block}",
             shared,
         )
@@ -282,7 +282,7 @@ def windows(facts: Architecture, config: ModelConfig) -> tuple[int, ...]:
             period = config.keys.integer(name, 0, MAX_LENGTH)
         flags = tuple(int(period == 0 or block % period < period - 1) for block in range(blocks))
     elif len(flags) < blocks:
-        config.keys.fail(config.keys.get(name)[0], f"{blocks} values, one per block", config.keys.get(name)[1])
+        config.keys.refuse(name, f"{blocks} values, one per block", config.keys.get(name)[1])
     return tuple(size * flag for flag in flags[:blocks])
 
 

@@ -90,7 +90,7 @@ def read_experts(tensors: Tensors, facts: Architecture, config: ModelConfig, blo
     blk, embedding, count = f"blk.{block}", config.embedding_length, config.expert_count
     keys = config.keys
     if not count:
-        config.keys.fail(config.keys.get("expert_count")[0], "a number of experts above 0", None)
+        config.keys.refuse("expert_count", "a number of experts above 0", None)
     width = mixture.width(config, block)
     if not width or width % UNIT:
         raise UnsupportedModelError(
@@ -131,12 +131,12 @@ def _routing(tensors: Tensors, mixture: Mixture, config: ModelConfig, block: int
     if mixture.gating_key:
         gating = keys.integer("expert_gating_func", 0, MAX_EXPERTS, default=0) or gating
     if gating not in GATING:
-        key = keys.get("expert_gating_func")[0]
+        key = keys.key("expert_gating_func")
         known = ", ".join(f"{number} ({name})" for number, name in GATING.items())
         raise UnsupportedModelError(f"{tensors.path}: {key}: expected one of {known}; found {gating}")
     sections = max(1, keys.integer("expert_group_count", 0, experts, default=0))
     if experts % sections:
-        keys.fail(keys.get("expert_group_count")[0], f"a divisor of expert_count {experts}", sections)
+        keys.refuse("expert_group_count", f"a divisor of expert_count {experts}", sections)
     normalized = mixture.normalized
     return Routing(
         experts=experts,

@@ -88,7 +88,7 @@ def read_latent_attention(
     absorbed, key_length, value_length = _lengths(config)
     resting = key_length - rotating
     if resting <= 0:
-        keys.fail(keys.get("rope.dimension_count")[0], f"less than the length of a key, {key_length}", rotating)
+        keys.refuse("rope.dimension_count", f"less than the length of a key, {key_length}", rotating)
     for name, size in (("key", key_length), ("key without what rotates", resting), ("value", value_length)):
         if size % UNIT:  # each head of a row begins with a block, where the row is quantized
             raise UnsupportedModelError(

@@ -34,5 +34,4 @@ def check_multiple(config: ModelConfig, what: str, size: int, unit: int) -> None
 def check_divisor(config: ModelConfig, name: str, divisor: int, whole: str, size: int) -> None:
     """ModelError unless the size of one key is a multiple of another's."""
     if size % divisor:
-        key, _ = config.keys.get(f"ssm.{name}")
-        config.keys.fail(key, f"a divisor of ssm.{whole} {size}", divisor)
+        config.keys.refuse(f"ssm.{name}", f"a divisor of ssm.{whole} {size}", divisor)

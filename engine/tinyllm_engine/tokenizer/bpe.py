@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tinyllm_engine.tokenizer.byte_symbols import to_byte_symbols
 from tinyllm_engine.tokenizer.merge import merge_pairs
 from tinyllm_engine.tokenizer.pretokenize import PreTokenizer
-from tinyllm_engine.tokenizer.vocab import SPACE
+from tinyllm_engine.tokenizer.vocab import SPACE, byte_token
 from tinyllm_engine.tokenizer.word_cache import WordCache
 
 
@@ -53,5 +53,5 @@ class BytePairEncoder:
         """Its id; of a part that is no token those of its bytes, as far as the vocabulary has them."""
         if (id := self._ids.get(part)) is not None:
             return [id]
-        singles = part if self._pre.byte_level else [f"<0x{byte:02X}>" for byte in part.encode()]
+        singles = part if self._pre.byte_level else map(byte_token, part.encode())
         return [self._ids[single] for single in singles if single in self._ids]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tinyllm_engine.tokenizer.vocab import TokenType, Vocabulary
+from tinyllm_engine.tokenizer.vocab import TokenType, Vocabulary, byte_token
 
 _SCALE = 10_000  # scores are rounded, so that sums are exact
 _UNKNOWN = 1000 * _SCALE  # cost of a character that is spelled in bytes
@@ -22,7 +22,7 @@ class BestSumEncoder:
             self._longest_first.setdefault(text[0], []).append(len(text))
         for lengths in self._longest_first.values():
             lengths[:] = sorted(set(lengths), reverse=True)
-        self._bytes = {byte: ids[text] for byte in range(256) if (text := f"<0x{byte:02X}>") in ids}
+        self._bytes = {byte: ids[text] for byte in range(256) if (text := byte_token(byte)) in ids}
 
     def encode(self, text: str) -> list[int]:
         text = text.removeprefix("\ufeff")

@@ -8,7 +8,7 @@ from itertools import pairwise
 import regex
 
 from tinyllm_engine.tokenizer.merge import merge_pairs
-from tinyllm_engine.tokenizer.vocab import SPACE
+from tinyllm_engine.tokenizer.vocab import SPACE, byte_token
 from tinyllm_engine.tokenizer.word_cache import WordCache
 
 
@@ -42,7 +42,7 @@ class SentencePieceEncoder:
         return [id for byte in part.encode() if (id := self._byte_id(byte)) is not None]
 
     def _byte_id(self, byte: int) -> int | None:
-        id = self._ids.get(f"<0x{byte:02X}>")
+        id = self._ids.get(byte_token(byte))
         return id if id is not None else self._ids.get(bytes([byte]).decode("utf-8", "surrogateescape"))
 
 

@@ -29,6 +29,11 @@ class TokenType(IntEnum):
     BYTE = 6
 
 
+def byte_token(byte: int) -> str:
+    """How vocabularies that are not byte-level spell the token of a byte."""
+    return f"<0x{byte:02X}>"
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """texts, types and scores are indexed by id; ids is the way back.
