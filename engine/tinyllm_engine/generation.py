@@ -57,7 +57,9 @@ class Stats:
 class PrefillProgress:
     """How much of the prompt has been read. The first one tells what was found in the cache.
 
-    >>> sequence = runner.new_sequence()
+    >>> sequence = runner.sequence()
+    >>> sequence.truncate(0)
+    0
     >>> _ = sequence.forward(prompt[:9])
     >>> next(generate(sequence, prompt, SamplingParams()))
     PrefillProgress(done=9, total=24, reused=9)
@@ -72,7 +74,7 @@ class PrefillProgress:
 class Token:
     """A token of the answer, as soon as it was drawn.
 
-    >>> events = generate(runner.new_sequence(), prompt, SamplingParams(), grammar='root ::= "yes"')
+    >>> events = generate(runner.sequence(), prompt, SamplingParams(), grammar='root ::= "yes"')
     >>> [(event.text, event.logprob < 0) for event in events if isinstance(event, Token)]
     [('y', True), ('e', True), ('s', True)]
     """
@@ -87,7 +89,7 @@ class Token:
 class Finished:
     """The end of an answer, and what it took.
 
-    >>> *_, end = generate(runner.new_sequence(), prompt, SamplingParams(), max_tokens=4)
+    >>> *_, end = generate(runner.sequence(), prompt, SamplingParams(), max_tokens=4)
     >>> end.reason, end.stats.prompt_tokens, end.stats.generated_tokens
     ('length', 24, 4)
     """
