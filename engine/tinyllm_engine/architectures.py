@@ -319,13 +319,12 @@ ARCHITECTURES = {
 }
 
 
-def architecture_of(config: ModelConfig, path: str = "") -> Architecture:
+def architecture_of(config: ModelConfig) -> Architecture:
     """The facts for a file. UnsupportedModelError names what this engine does not have."""
-    where = f"{path}: " if path else ""
     facts = ARCHITECTURES.get(config.architecture)
     if facts is None:
         known = ", ".join(sorted(ARCHITECTURES))
         raise UnsupportedModelError(
-            f"{where}general.architecture: expected one of {known}; found {config.architecture!r}"
+            f"{config.keys.where}general.architecture: expected one of {known}; found {config.architecture!r}"
         )
     return facts

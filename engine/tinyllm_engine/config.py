@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tinyllm_engine.errors import ModelError, UnsupportedModelError
-from tinyllm_engine.gguf_header import shown
+from tinyllm_engine.gguf_header import location, shown
 
 # Above any model there is; what they bound sizes tables and buffers.
 MAX_BLOCKS = 4096
@@ -120,11 +120,14 @@ class ModelConfig:
 
 
 class Keys:
-    """Typed access to the metadata under `{architecture}.`; a wrong value is a ModelError with the key in it."""
+    """Typed access to the metadata under `{architecture}.`; a wrong value is a ModelError with the key in it.
+
+    where: how a message about the file begins
+    """
 
     def __init__(self, metadata: Mapping[str, Any], path: str) -> None:
         self.metadata = metadata
-        self.path = path
+        self.where = location(path)
         architecture = metadata.get("general.architecture")
         if not isinstance(architecture, str) or not architecture:
             self.fail("general.architecture", "the name of an architecture", architecture)
@@ -132,8 +135,7 @@ class Keys:
 
     def fail(self, key: str, expected: str, found: Any) -> NoReturn:
         """ModelError for a key by its whole name."""
-        where = f"{self.path}: " if self.path else ""
-        raise ModelError(f"{where}{shown(key, 120)}: expected {expected}, found {_describe(found)}")
+        raise ModelError(f"{self.where}{shown(key, 120)}: expected {expected}, found {_describe(found)}")
 
     def refuse(self, name: str, expected: str, found: Any) -> NoReturn:
         """ModelError for a key under `{architecture}.`."""
@@ -311,9 +313,8 @@ def _scaling_type(keys: Keys) -> str:
     if not isinstance(value, str):
         keys.fail(key, "a string", value)
     if value not in SCALING_TYPES:
-        where = f"{keys.path}: " if keys.path else ""
         raise UnsupportedModelError(
-            f"{where}{shown(key)}: expected one of {', '.join(SCALING_TYPES)}, found {shown(value)}"
+            f"{keys.where}{shown(key)}: expected one of {', '.join(SCALING_TYPES)}, found {shown(value)}"
         )
     return value
 

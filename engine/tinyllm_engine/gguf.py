@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from tinyllm_engine.errors import GGUFError
-from tinyllm_engine.gguf_header import Header, parse_header, shown
+from tinyllm_engine.gguf_header import Header, parse_header, printable, shown
 from tinyllm_engine.tensor import TensorView
 from tinyllm_engine.vanishing import Guard
 
@@ -103,14 +103,14 @@ class GGUFFile:
         for part in self._parts:
             if part.guard is not None and part.guard.lost:
                 lost = "has become shorter or cannot be read any more"
-                raise GGUFError(f"{_printable(part.path)}: {lost}: open the model again")
+                raise GGUFError(f"{printable(part.path)}: {lost}: open the model again")
 
     def check_unchanged(self) -> None:
         """GGUFError if a file was written to since it was opened, or has lost something."""
         self.check()
         for part in self._parts:
             if _stamp(part.file) != part.stamp:
-                raise GGUFError(f"{_printable(part.path)}: has changed since it was opened: open the model again")
+                raise GGUFError(f"{printable(part.path)}: has changed since it was opened: open the model again")
 
     def close(self) -> None:
         """Let go of the file. Views that are still referenced stay valid; closing again does nothing."""
@@ -146,7 +146,7 @@ def open_gguf(path: str | os.PathLike[str]) -> GGUFFile:
 
 
 def _open_part(path: Path) -> _Part:
-    name = _printable(path)
+    name = printable(path)
     try:
         # Asked before opening: to open a pipe would wait for its other end.
         mode = os.stat(path).st_mode
@@ -180,12 +180,6 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _printable(path: Path) -> str:
-    """The path for a message: as it is, or quoted with escapes when it holds something that must not be printed."""
-    text = str(path)
-    return text if text.isprintable() else repr(text)
-
-
 def _first_part(part: _Part) -> _Part:
     """Part 1 of the split model that this is a part of, which has the metadata; a whole one itself."""
     try:
@@ -196,10 +190,10 @@ def _first_part(part: _Part) -> _Part:
         match = _SPLIT_NAME.fullmatch(part.path.name)
         if not match:
             ending = f"-{number:05d}-of-{count:05d}.gguf"
-            raise GGUFError(f"{_printable(part.path)}: is part of a split model, expected a name that ends in {ending}")
+            raise GGUFError(f"{printable(part.path)}: is part of a split model, expected a name that ends in {ending}")
         if int(match["number"]) != number or int(match["count"]) != count:
             said = f"is part {number} of {count} by its contents, but its name says otherwise"
-            raise GGUFError(f"{_printable(part.path)}: {said}")
+            raise GGUFError(f"{printable(part.path)}: {said}")
     except BaseException:
         part.close()
         raise
@@ -235,7 +229,7 @@ def _other_parts(first: _Part) -> list[_Part]:
 
 
 def _open_part_of_split(path: Path, number: int, count: int) -> _Part:
-    name = _printable(path)
+    name = printable(path)
     if not path.exists():
         raise GGUFError(f"{name}: part {number} of {count} of the model is missing")
     part = _open_part(path)
@@ -254,10 +248,10 @@ def _check_together(parts: list[_Part], expected: int) -> None:
     for part in parts:
         for tensor in part.header.tensors:
             if tensor.name in names:
-                raise GGUFError(f"{_printable(part.path)}: tensor {shown(tensor.name)} is in an earlier part too")
+                raise GGUFError(f"{printable(part.path)}: tensor {shown(tensor.name)} is in an earlier part too")
             names.add(tensor.name)
     if len(names) != expected:
-        name = _printable(parts[0].path)
+        name = printable(parts[0].path)
         raise GGUFError(f"{name}: 'split.tensors.count': expected {expected} tensors in all parts, found {len(names)}")
 
 
@@ -265,7 +259,7 @@ def _split_key(part: _Part, key: str, default: int | None = None) -> int:
     value = part.header.metadata.get(key, default)
     if type(value) is not int or value < 0:
         found = "nothing" if value is None else shown(str(value))
-        raise GGUFError(f"{_printable(part.path)}: {key!r}: expected a number of 0 or more, found {found}")
+        raise GGUFError(f"{printable(part.path)}: {key!r}: expected a number of 0 or more, found {found}")
     return value
 
 
@@ -284,9 +278,9 @@ def _read_through(part: _Part) -> Iterator[int]:
                 _announce(part.map, stop, _READ_AHEAD_BYTES)
                 part.file.seek(start)
                 if part.file.readinto(buffer[: stop - start]) < stop - start:
-                    raise GGUFError(f"{_printable(part.path)}: has shrunk since it was opened, expected {size} bytes")
+                    raise GGUFError(f"{printable(part.path)}: has shrunk since it was opened, expected {size} bytes")
         except OSError as error:
-            raise GGUFError(f"{_printable(part.path)}: cannot read: {_reason(error)}") from error
+            raise GGUFError(f"{printable(part.path)}: cannot read: {_reason(error)}") from error
         yield stop
 
 

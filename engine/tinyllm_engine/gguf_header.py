@@ -106,6 +106,17 @@ def shown(text: str, limit: int = 80) -> str:
     return repr(text if len(text) <= limit else text[: limit - 3] + "...")
 
 
+def printable(path: object) -> str:
+    """A path for a message: as it is, or quoted with escapes when it holds something that must not be printed."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)
+
+
+def location(path: str) -> str:
+    """How a message about a file begins; "" where it has none."""
+    return f"{printable(path)}: " if path else ""
+
+
 class _Reader:
     """Reads values one after the other; whatever would pass the end is refused with the field's name."""
 

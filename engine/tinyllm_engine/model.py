@@ -120,10 +120,12 @@ class Model:
 
     @cached_property
     def architecture(self) -> Architecture:
-        return architecture_of(self.config, self.path)
+        """What is known of the file's family. UnsupportedModelError for one that is not."""
+        return architecture_of(self.config)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
+        """UnsupportedModelError for one that is not known, TokenizerError for a vocabulary that cannot be used."""
         from tinyllm_engine.tokenizer import Tokenizer
 
         return Tokenizer.from_metadata(self.metadata, self.path)
@@ -146,6 +148,7 @@ class Model:
 
     @property
     def weight_bytes(self) -> int:
+        """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     @property

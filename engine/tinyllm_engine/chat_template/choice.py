@@ -12,9 +12,8 @@ from tinyllm_engine.chat_template.implied import implied_format
 from tinyllm_engine.chat_template.limits import MAX_SOURCE
 from tinyllm_engine.chat_template.template import KEY, ChatTemplate
 from tinyllm_engine.errors import TemplateError
-from tinyllm_engine.gguf_header import shown
+from tinyllm_engine.gguf_header import location, shown
 from tinyllm_engine.tokenizer import Tokenizer
-from tinyllm_engine.tokenizer.fields import location
 
 NONE = "none"  # asked for instead of a template: text is continued as it is
 

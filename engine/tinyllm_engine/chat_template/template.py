@@ -26,8 +26,8 @@ from tinyllm_engine.chat_template.recorded import Splice, find_splices, whole_an
 from tinyllm_engine.chat_template.splitter import Splitter, Tags
 from tinyllm_engine.chat_template.thinking import Marks, find_marks, switch_variables, tags_around
 from tinyllm_engine.errors import TemplateError
+from tinyllm_engine.gguf_header import location
 from tinyllm_engine.tokenizer import Tokenizer
-from tinyllm_engine.tokenizer.fields import location
 
 KEY = "tokenizer.chat_template"
 _MESSAGE_LENGTH = 300

@@ -27,8 +27,7 @@ def ssm_size(config: ModelConfig, name: str, unit: int = 1) -> int:
 def check_multiple(config: ModelConfig, what: str, size: int, unit: int) -> None:
     """UnsupportedModelError where the size is no multiple of what kernels work in."""
     if size % unit:
-        where = f"{config.keys.path}: " if config.keys.path else ""
-        raise UnsupportedModelError(f"{where}{what}: expected a multiple of {unit}, found {size}")
+        raise UnsupportedModelError(f"{config.keys.where}{what}: expected a multiple of {unit}, found {size}")
 
 
 def check_divisor(config: ModelConfig, name: str, divisor: int, whole: str, size: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tinyllm_engine.errors import TokenizerError
+from tinyllm_engine.gguf_header import location
 
 
 class Fields:
@@ -65,11 +66,6 @@ class Fields:
         if len(value) < length:
             self.fail(key, f"{length} values, one for each token", f"{len(value)}")
         return value[:length]
-
-
-def location(path: str) -> str:
-    """How a message about the file begins."""
-    return f"{path if path.isprintable() else repr(path)}: " if path else ""
 
 
 def _kind(value: Any) -> str:
