@@ -134,9 +134,10 @@ class Compiled:
             shutil.rmtree(CACHE_FOLDER, ignore_errors=True)
             CACHE_FOLDER.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._compiled = self._compile(cache=False)
-        if CACHE_FOLDER is not None:
-            with contextlib.suppress(OSError):
-                (CACHE_FOLDER / f"{self.name}.done").touch()
+        else:
+            if CACHE_FOLDER is not None:
+                with contextlib.suppress(OSError):
+                    (CACHE_FOLDER / f"{self.name}.done").touch()
 
     @property
     def is_prepared(self) -> bool:

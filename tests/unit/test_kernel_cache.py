@@ -1,13 +1,16 @@
-"""The kernel cache: its key has the text of everything that machine code is made of."""
+"""The kernel cache: its key has the text of everything that machine code is made of; damaged, it is made anew."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 import tinyllm_engine
-from tinyllm_engine.jit import compiled_sources
+from tinyllm_engine import jit
+from tinyllm_engine.jit import Compiled, compiled_sources
 
 PACKAGE = Path(tinyllm_engine.__file__).parent
 # What modules with kernels use of others in plain Python: nothing of it is compiled.
@@ -46,3 +49,23 @@ def test_all_modules_with_kernels_are_in_the_key() -> None:
     }
     assert len(made) > 20
     assert made - set(compiled_sources()) == set()
+
+
+class OfADamagedCache(Compiled):
+    """What is in the cache folder cannot be loaded."""
+
+    def _compile(self, cache: bool) -> Any:
+        if cache:
+            raise ValueError("not a cache file")
+        return "machine code"
+
+
+def test_what_was_compiled_beside_a_damaged_cache_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jit, "CACHE_FOLDER", tmp_path / "kernels")
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "another.done").touch()
+    item = OfADamagedCache(test_all_modules_with_kernels_are_in_the_key)
+    item.prepare()
+    assert item.is_prepared
+    assert not item.is_cached
+    assert list((tmp_path / "kernels").iterdir()) == []
