@@ -131,7 +131,9 @@ def test_an_answer_that_runs_out_of_memory_keeps_what_it_has(machine, monkeypatc
     assert machine.ask("question").ids == whole.ids
 
 
-@pytest.mark.parametrize("place", ["tinyllm_engine.generation.AnswerText.feed", "tinyllm_chat.chat.answering._Writer.token"])
+@pytest.mark.parametrize(
+    "place", ["tinyllm_engine.generation.AnswerText.feed", "tinyllm_chat.chat.answering._Writer.token"]
+)
 def test_whatever_fails_in_the_worker_the_next_answer_is_as_without(machine, monkeypatch, place):
     whole = machine.ask("question")
     machine.session.new_chat()
