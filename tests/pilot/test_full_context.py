@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 LONG = " ".join(["word"] * 300)
 SMALL = {"context_length": 500}
 WIDE = (150, 40)
@@ -27,6 +29,23 @@ async def test_a_message_that_begins_with_a_slash_comes_back_as_it_was_typed(ope
         await chat.send(f"//{LONG}")
         await chat.sees("200 fit")
         assert chat.app.prompt.text == f"//{LONG}"
+
+
+@pytest.mark.parametrize("start", ["", "/"])
+async def test_an_edit_that_cannot_fit_comes_back_as_that_edit(open_chat, start):
+    async with open_chat(backend={"context_length": 200}) as chat:
+        await chat.ask("First")
+        await chat.type("a thought")
+        await chat.press("alt+e")
+        await chat.send(f"{start}{LONG}")
+        await chat.sees("200 fit")
+        assert chat.app.prompt.text == f"{start}{LONG}"
+        assert len(chat.backend.requests) == 1
+        await chat.ask(f"{start}First, but otherwise")
+        edited = chat.session.conversation.path()[0]
+        assert edited.content == f"{start}First, but otherwise"
+        assert len(chat.session.conversation.siblings(edited.id)) == 2
+        assert chat.app.prompt.text == "a thought"
 
 
 async def test_a_full_chat_says_what_can_be_done_and_a_click_does_it(open_chat):

@@ -24,6 +24,7 @@ SIZE = (160, 45)
 SIZES = ((80, 24), (40, 10), (200, 60), (100, 30), (3, 3))
 TURNS_OF_A_CHAT = 40
 PEACE = 0.03  # seconds without anything drawn, and a screen that sleeps: it has done what it was told
+NOTHING_SHOWN = 1.0  # seconds after which a key is taken for one that changes nothing that is seen
 KEPT = 1 << 16  # bytes of what was drawn last, for when something goes wrong
 KEYS_TIMED = 20
 
@@ -42,7 +43,7 @@ PASSING: tuple[tuple[str, ...], ...] = (
     (TO_START, PAGE_DOWN, TO_END),
     (PALETTE, "temp", ESCAPE),
     (HELP, PAGE_DOWN, ESCAPE),
-    (SETTINGS, "seed", ESCAPE),
+    (SETTINGS, "seed", ESCAPE, ESCAPE),  # the first leaves the search
     (TREE, UP, UP, ESCAPE),
     (TOKENS, "\x1b[C", "\x1b[C", ESCAPE),
     (DETAILS, ESCAPE),
@@ -83,7 +84,7 @@ class Typist(PtyChat):
         """Something in passing, and something that ends with an answer."""
         if self.turns % TURNS_OF_A_CHAT == 0:
             self._press(NEW_CHAT)
-        while self.random.random() < 0.6:
+        while self.random.random() < 0.3:
             self._pass()
         kinds = [self._send] if self.turns % TURNS_OF_A_CHAT == 0 else [self._send] * 7 + [self._again, self._edit]
         before = len(self._answers)
@@ -159,7 +160,11 @@ class Typist(PtyChat):
                 self._press(keys)
 
     def _press(self, keys: str) -> None:
+        """Types, and waits until the screen has done what that means, if it shows."""
         self.type(keys)
+        shown = time.monotonic() + NOTHING_SHOWN
+        while time.monotonic() < shown and not select.select([self.terminal], [], [], PEACE)[0]:
+            pass
         self._rest()
 
     # What it takes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -19,7 +20,7 @@ from tinyllm_chat.chat.attaching import (
     unfinished,
 )
 from tinyllm_chat.chat.conversation import Attachment
-from tinyllm_chat.chat.drafts import Draft, DraftKeeper
+from tinyllm_chat.chat.drafts import PIECE, Draft, DraftKeeper, _pieces
 from tinyllm_chat.chat.prompt_history import KEPT, LONGEST, PromptHistory
 from tinyllm_chat.tui.editor import EditorError, edited, editor_command
 
@@ -82,6 +83,30 @@ def test_a_draft_outlives_its_instance(tmp_path: Path) -> None:
     assert DraftKeeper(tmp_path).open() == draft
     if os.name == "posix":
         assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_book_is_kept_a_little_at_a_time(tmp_path: Path) -> None:
+    """No other thread runs while a piece is made."""
+    book = 'a "line" of é, 🙂 and \ud800\n' * 20_000
+    draft = Draft("[one] and [two]", {"[one]": book, '["two"]': ""})
+    pieces = list(_pieces(draft))
+    assert max(map(len, pieces)) < 10 * PIECE
+    assert json.loads(b"".join(pieces)) == {"text": draft.text, "folded": dict(draft.folded)}
+    keeper = DraftKeeper(tmp_path)
+    keeper.open()
+    keeper.save(draft)
+    keeper.close()
+    assert DraftKeeper(tmp_path).open() == draft
+
+
+def test_the_draft_that_was_wanted_last_is_the_one_that_is_kept(tmp_path: Path) -> None:
+    keeper = DraftKeeper(tmp_path)
+    keeper.open()
+    keeper.want(Draft("old"))
+    keeper.save(Draft("new"))
+    keeper.write()  # of a thread that had been asked to write the old one
+    keeper.close()
+    assert DraftKeeper(tmp_path).open() == Draft("new")
 
 
 def test_an_empty_draft_leaves_nothing(tmp_path: Path) -> None:

@@ -127,3 +127,12 @@ def test_sync_returns_when_the_text_is_in_the_file(tmp_path: Path) -> None:
         journal.sync()
         assert (tmp_path / "chat.jsonl").read_bytes().count(b"\n") == number + 1
     journal.close()
+
+
+def test_a_file_of_holes_is_not_searched_for_its_last_line(tmp_path: Path) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_bytes(b'{"type": "header"}\n')
+    os.truncate(path, 1 << 40)
+    with pytest.raises(OSError, match="larger than 1024 MiB"):
+        Journal(path)
+    assert path.stat().st_size == 1 << 40

@@ -10,12 +10,13 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinyllm_chat.chat.files import keep_aside, make_private_folder, read_file, write_atomically
+from tinyllm_chat.chat.files import atomic_file, keep_aside, make_private_folder, read_file
 from tinyllm_chat.chat.locks import LockFile
 
 if TYPE_CHECKING:
@@ -23,18 +24,21 @@ if TYPE_CHECKING:
 
 PLACES = 16  # instances that keep drafts at a time
 FILE_LIMIT = 64 << 20  # bytes
+PIECE = 1 << 15  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
     """The text as it is seen, and what is folded in it: each label with the text it stands for.
 
-    `files`: those that it names and that have been read already; they may be gone by now.
+    `files`: those that it names and that have been read already; they may be gone by now. `edits`: the id of the
+    message beside which it is to be put, where it was not accepted; None: it is a new one.
     """
 
     text: str = ""
     folded: Mapping[str, str] = field(default_factory=dict)
     files: tuple[Attachment, ...] = ()
+    edits: str | None = None
 
     @property
     def whole(self) -> str:
@@ -65,7 +69,8 @@ class DraftKeeper:
         self._folder = folder
         self._path: Path | None = None
         self._lock: LockFile | None = None
-        self._saved = Draft()
+        self._saved = self._wanted = Draft()
+        self._writing = threading.Lock()
         self.found = Draft()  # what an earlier instance left here
         self.warnings: list[str] = []  # one line each
 
@@ -78,7 +83,7 @@ class DraftKeeper:
                 self._lock = LockFile.acquire(path.with_suffix(".lock"))
                 if self._lock is not None:
                     self._path = path
-                    self._saved = self.found = self._read(path)
+                    self._saved = self._wanted = self.found = self._read(path)
                     break
         return self.found
 
@@ -98,22 +103,52 @@ class DraftKeeper:
 
     def save(self, draft: Draft) -> None:
         """Puts the draft in its place at once; an empty one leaves nothing behind."""
-        if self._path is None or draft == self._saved:
-            return
-        with contextlib.suppress(OSError):
+        self.want(draft)
+        self.write()
+
+    def want(self, draft: Draft) -> None:
+        """Says what the next `write` shall put in place."""
+        self._wanted = draft
+
+    def write(self) -> None:
+        """Puts the draft that was last wanted in its place. May be called on any thread."""
+        with self._writing, contextlib.suppress(OSError):
+            draft = self._wanted
+            if self._path is None or draft == self._saved:
+                return
             if draft.text:
-                data = json.dumps({"text": draft.text, "folded": dict(draft.folded)}).encode("ascii")
                 # The program may crash, not the machine: that need not be waited for.
-                write_atomically(self._path, data, sync=False)
+                with atomic_file(self._path, sync=False) as file:
+                    for piece in _pieces(draft):
+                        file.write(piece)
             else:
                 self._path.unlink(missing_ok=True)
             self._saved = draft
 
     def close(self) -> None:
         """Leaves the place to others, with what is in it."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = self._path = None
+        with self._writing:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = self._path = None
+
+
+def _pieces(draft: Draft) -> Iterator[bytes]:
+    """The draft as JSON, a little at a time: no other thread gets the interpreter while a piece is made."""
+    yield b'{"text": '
+    yield from _text_pieces(draft.text)
+    yield b', "folded": {'
+    for number, (label, whole) in enumerate(draft.folded.items()):
+        yield (", " if number else "").encode() + json.dumps(label).encode("ascii") + b": "
+        yield from _text_pieces(whole)
+    yield b"}}"
+
+
+def _text_pieces(text: str) -> Iterator[bytes]:
+    yield b'"'
+    for start in range(0, len(text), PIECE):
+        yield json.dumps(text[start : start + PIECE])[1:-1].encode("ascii")
+    yield b'"'
 
 
 def _parsed(data: bytes) -> Draft:

@@ -60,10 +60,15 @@ def read_file(path: Path, limit: int) -> bytes:
     """
     with open_regular(path) as file:
         data = file.read(limit + 1)
-    if len(data) > limit:
+    check_size(path, len(data), limit)
+    return data
+
+
+def check_size(path: Path, size: int, limit: int) -> None:
+    """Raises OSError for a file of more than `limit` bytes."""
+    if size > limit:
         largest = f"{limit >> 20} MiB" if limit >= 1 << 20 else f"{limit >> 10} KiB"
         raise OSError(errno.EFBIG, f"larger than {largest}", str(path))
-    return data
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tinyllm_chat.chat.files import make_private_folder, open_private, sync_folder
+from tinyllm_chat.chat.files import check_size, make_private_folder, open_private, sync_folder
 
 RECORD = b'"type"'  # what is in every record: a file without it holds something else
+LARGEST = 1 << 30  # bytes of a transcript
 SYNC_INTERVAL = 0.5  # seconds that a written line may wait for the disk
 SYNC_PATIENCE = 1.0  # seconds that anybody waits for a disk that does not answer
 CLOSE_PATIENCE = 10.0
@@ -161,6 +162,7 @@ def _open_for_append(path: Path, new: bool) -> int:
             if (start := file.read(65536)) and RECORD not in start:
                 raise OSError(errno.EINVAL, "there is no record in it")
             end = file.seek(0, os.SEEK_END)
+            check_size(path, end, LARGEST)  # its end may be anywhere
             keep = _end_of_last_line(file, end)
             whole = keep < end and _is_record(file, keep)
         if whole:

@@ -50,6 +50,7 @@ class Waiting:
     text: str
     attachments: tuple[Attachment, ...]
     typed: Draft | None  # what it was written as, if not just so
+    edits: str | None = None  # the message that it is put beside
 
     @property
     def draft(self) -> Draft:
@@ -137,7 +138,7 @@ class Session(Branching, Looking, SessionSettings):
         message = self._message(message_id)
         if message.role != "user":
             raise SessionError("only your own messages can be edited")
-        self._send_below(message.parent, Waiting(text, tuple(attachments), draft), "the edit")
+        self._send_below(message.parent, Waiting(text, tuple(attachments), draft, message_id), "the edit")
 
     def take_back(self, index: int = -1) -> Draft:
         """Removes a message from those that wait, by default the last, and returns it. Raises SessionError."""
@@ -218,7 +219,8 @@ class Session(Branching, Looking, SessionSettings):
     def _send_below(self, parent: str | None, said: Waiting, what: str = "the message") -> None:
         message = self.conversation.draft("user", said.text, parent, said.attachments)
         path = [*self.conversation.path_to(parent), message]
-        fits = self._make_room(path, lambda: self._send_below(parent, said, what), said.draft)
+        refused = replace(said.draft, edits=said.edits)
+        fits = self._make_room(path, lambda: self._send_below(parent, said, what), refused)
         if fits is None:
             return
         self._own_file(title_of(said.text))

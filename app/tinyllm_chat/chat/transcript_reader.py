@@ -21,11 +21,10 @@ from tinyllm_chat.chat.conversation import (
 from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.chat.events import AnswerStats
 from tinyllm_chat.chat.files import read_file
-from tinyllm_chat.chat.journal import RECORD
+from tinyllm_chat.chat.journal import LARGEST, RECORD
 from tinyllm_chat.chat.settings import SAMPLING_NAMES
 
 VERSION = 1
-LARGEST = 1 << 30  # bytes of a transcript
 ROLES = ("system", "user", "assistant")
 
 

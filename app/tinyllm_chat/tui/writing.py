@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from textual.timer import Timer
+from textual.worker import Worker
 
 from tinyllm_chat.chat.attaching import attachments, completed, completions, mentioned, unfinished
 from tinyllm_chat.chat.drafts import Draft, DraftKeeper
@@ -44,6 +45,7 @@ class Writing:
         self.bar.prompt.take_waiting = self._take_waiting
         self._drafts = drafts
         self._draft_timer: Timer | None = None
+        self._saving: Worker[None] | None = None
         self._folder = Path.cwd()  # where the names of files begin
         self._looked_at = ""  # the draft whose files are shown
 
@@ -97,9 +99,12 @@ class Writing:
     # What comes back
 
     def return_to_prompt(self, drafts: Sequence[Draft]) -> None:
-        """Gives back what was waiting to be sent."""
+        """Gives back what was waiting to be sent, or was refused."""
         for draft in reversed(drafts):
-            self.prompt.give_back(draft)
+            if self.editing is None and draft.edits is not None and draft.edits in self._session.conversation:
+                self._edit_again(draft, draft.edits)
+            else:
+                self.prompt.give_back(draft)
         if drafts:
             self._app.pane.show_queued(())
 
@@ -124,6 +129,13 @@ class Writing:
             self._draft_before = self.prompt.draft
         self.editing = message.id
         self.prompt.set_text(message.content, message.attachments)
+
+    def _edit_again(self, draft: Draft, message_id: str) -> None:
+        """Goes on with an edit that was sent and not accepted."""
+        self.editing, self._draft_before = message_id, self.prompt.draft
+        if draft.text.startswith("//"):
+            draft = replace(draft, text=draft.text[1:])  # see _finish_edit
+        self.prompt.set_draft(draft)
 
     def leave_edit(self) -> bool:
         """Puts back what was in the input before; False if nothing was being edited."""
@@ -165,13 +177,19 @@ class Writing:
             self.prompt.set_draft(self._drafts.open())
 
     def close(self) -> None:
-        self._save_draft()
         if self._drafts is not None:
+            self._drafts.save(self.prompt.draft)
             self._drafts.close()
 
     def _save_draft(self) -> None:
-        if self._drafts is not None:
-            self._drafts.save(self.prompt.draft)
+        """On a thread of its own: the draft may be a book, and the disk slow."""
+        if self._drafts is None:
+            return
+        self._drafts.want(self.prompt.draft)
+        if self._saving is not None and not self._saving.is_finished:
+            self._draft_timer = self._app.set_timer(DRAFT_DELAY, self._save_draft)
+        else:
+            self._saving = self._app.run_worker(self._drafts.write, group="draft", thread=True)
 
     # Completing and counting
 
