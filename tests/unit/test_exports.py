@@ -370,6 +370,17 @@ def test_a_file_without_a_chat_is_refused(
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+def test_a_pipe_is_neither_waited_for_nor_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "chat.md"
+    os.mkfifo(pipe)
+    with pytest.raises(ExportError, match="not a regular file"):
+        exports.read_document(pipe)
+    with pytest.raises(ExportError, match="no regular file"):
+        exports.export(a_chat(), pipe)
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+
+
 def test_an_empty_chat_and_an_unknown_format_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="nothing to save"):
         exports.export(Conversation(), tmp_path / "x.md")

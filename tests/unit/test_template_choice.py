@@ -1,5 +1,7 @@
 """Which template a file is rendered with, and the formats that are known."""
 
+import os
+
 import pytest
 from support.tiny_vocabularies import CONTROL, byte_level, sentence_piece
 from tinyllm_engine.chat_template import ChatTemplate, choose_template
@@ -130,6 +132,12 @@ class TestWanted:
         path = tmp_path / "my.jinja"
         path.write_text("\ufeff{{ messages[0].content }}!", encoding="utf-8")
         assert chosen({}, NOTHING, str(path))[0] == "be!"
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with names")
+    def test_a_pipe_is_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / "my.jinja")
+        with pytest.raises(TemplateError, match="expected a file"):
+            chosen({}, NOTHING, str(tmp_path / "my.jinja"))
 
     def test_none(self):
         assert chosen({"tokenizer.chat_template": OWN}, NOTHING, "none") == (None, ())

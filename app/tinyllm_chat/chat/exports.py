@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tinyllm_chat.chat.conversation import Conversation
 from tinyllm_chat.chat.errors import ExportError
-from tinyllm_chat.chat.files import write_atomically
+from tinyllm_chat.chat.files import open_regular, write_atomically
 from tinyllm_chat.chat.interchange import from_json, to_json
 from tinyllm_chat.chat.markdown import file_stem, from_markdown, to_markdown
 from tinyllm_chat.chat.webpage import to_html
@@ -30,6 +30,8 @@ def export(conversation: Conversation, path: Path, format: str | None = None) ->
     """Writes a chat, private to the user; `format` None: as the file's name says. Raises ExportError."""
     data = document(conversation, format or format_of(path))
     try:
+        if path.exists() and not path.is_file():  # a device would be a file from now on
+            raise ValueError("it is there, and no regular file")
         write_atomically(path, data)
     except (OSError, ValueError) as error:
         raise ExportError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
@@ -47,7 +49,7 @@ def file_name(conversation: Conversation, format: str) -> str:
 def read_document(path: Path) -> tuple[Conversation, list[str]]:
     """The chat in a document that `export` wrote, and warnings in one line each. Raises ExportError."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
             raise ValueError(f"it has more than {LARGEST / 1e6:.0f} MB")

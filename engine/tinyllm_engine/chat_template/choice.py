@@ -75,6 +75,8 @@ def _known(name: str, tokenizer: Tokenizer) -> ChatTemplate:
 def _read(path: str, metadata: Mapping[str, Any]) -> str:
     """The text of a file. TemplateError if there is none, or more than a template can be."""
     try:
+        if Path(path).exists() and not Path(path).is_file():  # to open a pipe would wait for its other end
+            raise TemplateError(f"chat template {shown(path)}: expected a file, found something that is not one")
         with Path(path).open("rb") as file:
             data = file.read(4 * MAX_SOURCE + 1)
         return data.decode("utf-8-sig")
