@@ -1,6 +1,7 @@
 """What every test relies on: `support` is importable, and property tests draw the same examples on every machine."""
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,43 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 MANY = 1000  # tests; a run of a few compiles what it needs by itself
+# Files that keep a worker longest, though some hold few tests: begun early, nobody waits for them at the end. Those
+# that compile for other processors are not next to each other.
+LONG_FILES = (
+    "unit/test_targets.py",
+    "unit/test_kernels.py",
+    "golden/test_archs.py",
+    "pilot/test_sizes.py",
+    "unit/test_neon_run.py",
+    "golden/test_perplexity.py",
+    "pilot/test_hostile_text.py",
+    "unit/test_cross_targets.py",
+    "golden/test_smollm2.py",
+    "pilot/test_actions.py",
+    "cli/test_answer.py",
+    "golden/test_cache_types.py",
+    "e2e/test_tmux.py",
+)
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """`-n auto`: more workers than processors, for a test of the screen or of a child process mostly waits."""
+    processors = yield
+    return processors + (processors + 1) // 2
+
+
+def pytest_configure(config):
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False  # it knows of the number of tests only
+
+
+def pytest_collection_modifyitems(config, items):
+    """Among several workers files are taken in this order: the long ones, then those of many tests."""
+    if hasattr(config, "workerinput"):
+        tests = Counter(item.path for item in items)
+        places = {name: place for place, name in enumerate(LONG_FILES)}
+        items.sort(key=lambda item: (places.get("/".join(item.path.parts[-2:]), len(places)), -tests[item.path]))
 
 
 def pytest_collection_finish(session):

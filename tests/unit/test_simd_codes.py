@@ -42,16 +42,17 @@ def test_bits_to_bytes():
     assert np.array_equal(out, 255 * np.unpackbits(packed, axis=1, bitorder="little"))
 
 
+@native
+def operate(source, byte, out):
+    x = s.load_i8x32(source)
+    b = s.load_i8(byte)
+    s.store(out, s.and_byte(x, b))
+    s.store(out + 32, s.xor_byte(x, b))
+    s.store(out + 64, s.subtract_byte(x, b))
+
+
 @pytest.mark.parametrize("constant", [0, 1, 15, 127, -128, -1])
 def test_operations_with_one_byte(constant):
-    @native
-    def operate(source, byte, out):
-        x = s.load_i8x32(source)
-        b = s.load_i8(byte)
-        s.store(out, s.and_byte(x, b))
-        s.store(out + 32, s.xor_byte(x, b))
-        s.store(out + 64, s.subtract_byte(x, b))
-
     x, byte = codes(0, 255, 5, 32), np.full((5, 1), constant, np.int8)
     out = applied(operate, np.zeros((5, 3, 32), np.int8), x, byte)
     assert np.array_equal(out, np.stack((x & byte, x ^ byte, x - byte), axis=1))

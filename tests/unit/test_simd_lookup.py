@@ -95,12 +95,13 @@ def test_four_bytes_repeated():
     assert np.array_equal(applied(repeat, np.zeros((3, 16), np.uint8), source), np.tile(source, 4))
 
 
+@native
+def multiply(source, factors, out):
+    s.store(out, s.mul(s.load_i8x32(source), s.load_i8x32(factors)))
+
+
 @pytest.mark.parametrize("factor", [0, 1, 3, 81, 255])
 def test_products_of_bytes_keep_the_low_bits(factor):
-    @native
-    def multiply(source, factors, out):
-        s.store(out, s.mul(s.load_i8x32(source), s.load_i8x32(factors)))
-
     factors = np.full((8, 32), factor, np.uint8)
     assert np.array_equal(applied(multiply, np.zeros((8, 32), np.uint8), BYTES, factors), BYTES * factors)
 
