@@ -43,6 +43,7 @@ class LowRank:
         return LowRank(self.a, self.b[chosen], self.scale)
 
     def scaled(self, factor: float) -> LowRank:
+        """The same with its result multiplied."""
         return LowRank(self.a, self.b, self.scale * factor)
 
 
@@ -135,12 +136,14 @@ class Tensors:
         return name in self.tensors
 
     def view(self, name: str) -> TensorView:
+        """The tensor itself, of whatever shape."""
         try:
             return self.tensors[name]
         except KeyError:
             raise ModelError(f"{self.path}: tensor {name!r} is missing") from None
 
     def wrong_shape(self, tensor: TensorView, expected: Sequence[Any]) -> ModelError:
+        """The error to raise: dims as the file counts them, the row length first."""
         wanted = " x ".join(str(dim) for dim in expected)
         found = " x ".join(str(dim) for dim in tensor.dims)
         return ModelError(f"{self.path}: tensor {tensor.name!r}: expected {wanted}, found {found}")

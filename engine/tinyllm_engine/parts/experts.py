@@ -29,7 +29,8 @@ class Routing:
 
     gating: makes weights of scores; ranking: makes of them what decides (see kernels.experts)
     bias: float32 [experts], added to what decides, or None
-    sections: neighbouring experts are looked at together, and only the best sections further; 1: all experts are
+    sections: neighbouring experts are looked at together, and only the best sections further; 1: all experts are. The
+        file's keys call them groups: expert_group_count, expert_group_used_count
     normalized: the weights of a row add up to 1; scale: what they are multiplied with then
     """
 

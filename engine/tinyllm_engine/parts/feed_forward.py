@@ -46,6 +46,7 @@ class FeedForward:
 
 
 def read_feed_forward(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> FeedForward:
+    """The network of a block. ModelError for what is missing or of another shape."""
     blk, embedding = f"blk.{block}", config.embedding_length
     width = config.feed_forward_length[block] // (2 if facts.ffn_half else 1)
 

@@ -59,15 +59,17 @@ class LatentAttention:
 
     @property
     def rotating(self) -> int:
-        """Elements of a key that rotate; they are the last."""
+        """Elements of a key that rotate (the paper's d^R); they are the last."""
         return self.k_rope.outputs
 
     @property
     def resting(self) -> int:
+        """Elements of a key that do not; they come first."""
         return self.key_length - self.rotating
 
     @property
     def cached(self) -> LayerShape:
+        """One key and value for all heads where these are absorbed: the latent vector, and what rotates behind it."""
         if isinstance(self.heads_of, AbsorbedHeads):
             return LayerShape(1, self.latent.outputs + self.rotating, self.latent.outputs)
         return LayerShape(self.heads, self.key_length, self.value_length)

@@ -36,7 +36,7 @@ class LayerInput:
 
 
 def read_layer_inputs(tensors: Tensors, facts: Architecture, config: ModelConfig) -> LayerInputs | None:
-    """ModelError for shapes that do not belong together."""
+    """None for a family whose blocks read nothing. ModelError for what is missing or of another shape."""
     length = facts.layer_inputs(config)
     if not length:
         return None
@@ -52,6 +52,7 @@ def read_layer_inputs(tensors: Tensors, facts: Architecture, config: ModelConfig
 
 
 def read_layer_input(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> LayerInput | None:
+    """None for a family whose blocks read nothing. ModelError for what is missing or of another shape."""
     length, embedding = facts.layer_inputs(config), config.embedding_length
     if not length:
         return None

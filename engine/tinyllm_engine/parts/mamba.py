@@ -48,6 +48,7 @@ class Mamba:
 
 
 def read_mamba(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> Mamba:
+    """ModelError for what is missing or of another shape, UnsupportedModelError for sizes that kernels cannot do."""
     blk, embedding = f"blk.{block}", config.embedding_length
     inner = ssm_size(config, "inner_size", 8)
     numbers, rank = ssm_size(config, "state_size"), ssm_size(config, "time_step_rank", 8)

@@ -36,6 +36,7 @@ class ShortConvolution:
 
 
 def read_short_convolution(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> ShortConvolution:
+    """ModelError for what is missing or of another shape."""
     blk, embedding = f"blk.{block}.shortconv", config.embedding_length
     b, c, x = tensors.stacked(f"{blk}.in_proj", embedding, [embedding] * 3)
     taps = config.keys.integer("shortconv.l_cache", 1, MAX_TAPS)

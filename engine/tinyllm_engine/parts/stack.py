@@ -30,6 +30,7 @@ class Stack:
 
     @property
     def inputs(self) -> int:
+        """Columns of each matrix."""
         return self.weight.dims[0]
 
     @property

@@ -51,6 +51,7 @@ class LayerStreams:
 
 
 def read_streams(tensors: Tensors, facts: Architecture, config: ModelConfig) -> Streams | None:
+    """None for a family with one stream. ModelError for what is missing or of another shape."""
     if not facts.streams:
         return None
     length = config.embedding_length
@@ -65,6 +66,7 @@ def read_streams(tensors: Tensors, facts: Architecture, config: ModelConfig) -> 
 
 
 def read_layer_streams(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> LayerStreams | None:
+    """None for a family with one stream. ModelError for what is missing or of another shape."""
     if not facts.streams:
         return None
     blk, length, epsilon = f"blk.{block}", config.embedding_length, config.epsilon(facts.norm)

@@ -39,6 +39,7 @@ class TwoPaths:
 
 
 def read_two_paths(tensors: Tensors, facts: Architecture, config: ModelConfig, block: int) -> TwoPaths:
+    """ModelError for what is missing or of another shape."""
     blk, embedding, epsilon = f"blk.{block}", config.embedding_length, config.epsilon(facts.norm)
 
     def norm(name: str) -> Norm:
