@@ -11,18 +11,15 @@ a key to its character on the terminal while the answer streams. POSIX only.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import json
 import os
-import pty
 import statistics
-import struct
 import sys
-import tempfile
-import termios
 import threading
 import time
 from pathlib import Path
+
+from terminal import AppInTerminal
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "engine")]
@@ -153,51 +150,24 @@ def stream(rate: float, seconds: float, lines: int, started: int) -> dict[str, f
 
 
 def in_terminal(arguments: argparse.Namespace, *, typing: bool) -> dict[str, float]:
-    """Runs `stream` in a child process on a pseudo-terminal, whose output is read; `typing`: types while it streams."""
-    begun, started = os.pipe()
-    with tempfile.NamedTemporaryFile("r", suffix=".json") as result:
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-            figures = stream(arguments.rate, arguments.seconds, arguments.lines, started)
-            Path(result.name).write_text(json.dumps(figures))
-            os._exit(0)
-        columns, rows = (int(number) for number in arguments.size.split("x"))
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        os.close(started)
-        written = 0
-        screen = Seen()
-
-        def read_all() -> None:
-            nonlocal written
-            while True:
-                try:
-                    data = os.read(terminal, 65536)
-                except OSError:
-                    return
-                if not data:
-                    return
-                written += len(data)
-                screen.feed(data)
-
-        reader = threading.Thread(target=read_all)
-        reader.start()
-        waits = []
-        os.read(begun, 1)
-        for key in KEYS if typing else ():
-            pressed = screen.expect(key)
-            os.write(terminal, key.encode())
-            if not screen.seen.wait(5.0) or screen.at is None:
-                break
-            waits.append(screen.at - pressed)
-            time.sleep(KEY_PAUSE)
-        os.waitpid(pid, 0)
-        reader.join()
-        text = result.read()
-    if not text:
-        raise SystemExit("the app ended early")
-    figures = json.loads(text)
-    figures["terminal_bytes"] = written
+    """Runs `stream` on a pseudo-terminal whose output is read; `typing`: types while it streams."""
+    screen = Seen()
+    app = AppInTerminal(
+        arguments.size,
+        lambda started: stream(arguments.rate, arguments.seconds, arguments.lines, started),
+        screen.feed,
+    )
+    waits = []
+    app.asks()
+    for key in KEYS if typing else ():
+        pressed = screen.expect(key)
+        app.type(key.encode())
+        if not screen.seen.wait(5.0) or screen.at is None:
+            break
+        waits.append(screen.at - pressed)
+        time.sleep(KEY_PAUSE)
+    figures = app.figures()
+    figures["terminal_bytes"] = screen.bytes
     if typing:
         figures["keys"] = len(waits)
         figures["key_median"], figures["key_p95"] = statistics.median(waits), statistics.quantiles(waits, n=20)[-1]
@@ -205,9 +175,10 @@ def in_terminal(arguments: argparse.Namespace, *, typing: bool) -> dict[str, flo
 
 
 class Seen:
-    """When a character that is waited for comes to the terminal."""
+    """When a character that is waited for comes to the terminal; `bytes`: how many came in all."""
 
     def __init__(self) -> None:
+        self.bytes = 0
         self.seen = threading.Event()
         self.at: float | None = None
         self._wanted = b""
@@ -221,6 +192,8 @@ class Seen:
         return time.monotonic()
 
     def feed(self, data: bytes) -> None:
+        """What has come."""
+        self.bytes += len(data)
         if self._wanted and self._wanted in self._rest + data and not self.seen.is_set():
             self.at = time.monotonic()
             self.seen.set()

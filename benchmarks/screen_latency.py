@@ -10,20 +10,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import json
 import os
-import pty
 import statistics
-import struct
 import sys
 import tempfile
-import termios
-import threading
 import time
 from pathlib import Path
 
 from screen_duty import SECTION
+from terminal import AppInTerminal
 
 HEARTBEAT = 0.01  # seconds between two looks at the clock
 SCROLLS = 150  # pages
@@ -111,43 +107,14 @@ def measure(arguments: argparse.Namespace, phases: int, folder: Path) -> dict[st
 
 
 def in_terminal(arguments: argparse.Namespace) -> dict[str, float]:
-    """Runs `measure` in a child process on a pseudo-terminal and plays the user in it."""
-    read_end, write_end = os.pipe()
+    """Runs `measure` on a pseudo-terminal and plays the user in it."""
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "figures.json"
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-            result.write_text(json.dumps(measure(arguments, write_end, Path(folder) / "chats")))
-            os._exit(0)
-        os.close(write_end)
-        columns, rows = (int(number) for number in arguments.size.split("x"))
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        reader = threading.Thread(target=_read_all, args=(terminal,))
-        reader.start()
-        if os.read(read_end, 1):
+        app = AppInTerminal(arguments.size, lambda phases: measure(arguments, phases, Path(folder)))
+        if app.asks():
             line = b"All work and no play makes a dull chat.\r"
             book = line * (int(arguments.megabytes * 1e6) // len(line))
-            _write_all(terminal, b"\x1b[200~" + book + b"\x1b[201~")
-        os.waitpid(pid, 0)
-        reader.join()
-        if not result.exists():
-            raise SystemExit("the app ended early")
-        return json.loads(result.read_text())
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data[:65536]) :]
-
-
-def _read_all(terminal: int) -> None:
-    while True:
-        try:
-            if not os.read(terminal, 65536):
-                return
-        except OSError:
-            return
+            app.type(b"\x1b[200~" + book + b"\x1b[201~")
+        return app.figures()
 
 
 def main() -> None:
