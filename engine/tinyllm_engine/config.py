@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -19,6 +18,7 @@ MAX_HEADS = 1 << 16
 MAX_HEAD_LENGTH = 1 << 16
 MAX_VOCABULARY = 1 << 24
 MAX_EXPERTS = 1 << 14
+MAX_NUMBER = float(np.finfo(np.float32).max)
 
 DEFAULT_EPSILON = 1e-5
 SCALING_TYPES = ("none", "linear", "yarn", "longrope")
@@ -205,7 +205,7 @@ class Keys:
         """One number for all blocks, or an array with one for each; `key` is the whole key."""
         value = self.metadata.get(key)
         items: list[Any] = value.tolist() if isinstance(value, np.ndarray) else [value] * count
-        if len(items) < count or not all(type(item) in (int, float) and math.isfinite(item) for item in items):
+        if len(items) < count or not all(_is_finite(item) for item in items):
             self.fail(key, f"a finite number, or {count}, one per block", value)
         return tuple(float(item) for item in items[:count])
 
@@ -214,7 +214,7 @@ class Keys:
         key, value = self.get(name)
         if value is None:
             return None
-        if type(value) not in (int, float) or not math.isfinite(value):
+        if not _is_finite(value):
             self.fail(key, "a finite number", value)
         return float(value)
 
@@ -235,6 +235,11 @@ class Keys:
         if value is not None and value < 0:
             self.refuse(name, "a number of 0 or more", value)
         return value or None
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether it is a number, and one that float32 can hold: the kernels know no other."""
+    return type(value) in (int, float) and abs(value) <= MAX_NUMBER  # which NaN is not
 
 
 def _describe(value: Any) -> str:

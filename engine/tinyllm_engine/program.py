@@ -68,7 +68,10 @@ class Op:
         return {name: value for name, value in self.fields.items() if isinstance(value, Step)}
 
     def arguments(self) -> np.ndarray:
-        """The argument record, checked against the kernel's layout: a wrong field would be a crash later."""
+        """The argument record, checked against the kernel's layout: a wrong field would be a crash later.
+
+        Raises OverflowError for a number that its field cannot hold.
+        """
         names = self.kernel.arguments.names or ()
         if set(names) != set(self.fields):
             raise TypeError(
@@ -76,9 +79,13 @@ class Op:
                 f"unexpected {sorted(set(self.fields) - set(names))}"
             )
         record = np.zeros(1, self.kernel.arguments)
-        for name in names:
-            value = self.fields[name]
-            record[name] = value.address if isinstance(value, Buffer | Step) else value
+        with np.errstate(over="raise"):
+            for name in names:
+                value = self.fields[name]
+                try:
+                    record[name] = value.address if isinstance(value, Buffer | Step) else value
+                except FloatingPointError:
+                    raise OverflowError(f"{self.kernel.name}: {name}: expected a float32, found {value!r}") from None
         return record
 
 

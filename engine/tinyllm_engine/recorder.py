@@ -254,12 +254,15 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
         **fields: Any,
     ) -> None:
         """A product with a matrix, or several, of one tensor, by the kernel for its type."""
+        kernel = kernel_for(
+            matvec if self.one_row else matmul, weight
+        )  # first of all: it refuses types it has none for
         is_float = weight.type.name in FLOAT_TYPES
         source: Buffer | CodesBuffer = x if is_float else self._quantized(x)
         codes = dict.fromkeys(CODE_FIELDS, 0) if isinstance(source, Buffer) else source.fields()
         self._append(
             "matmul",
-            kernel_for(matvec if self.one_row else matmul, weight),
+            kernel,
             {source: ALL, **dict.fromkeys(reads, ALL)},
             {out: part},
             keep=(weight, self._panels, *keep),

@@ -40,10 +40,14 @@ class Rope:
     def frequencies(self, context_length: int) -> tuple[NDArray[np.float32], float]:
         """inv_freq float32 [n_rot / 2] in radians per position, and the magnitude of cos and sin.
 
-        context_length: tokens that a sequence can have
+        context_length: tokens that a sequence can have. Raises ModelError for what rope_frequencies cannot use, and
+        for frequencies that are no float32 numbers.
         """
         factors = self.long_factors if context_length > self.config.original_context_length else self.factors
-        frequencies, magnitude = rope_frequencies(self.config, factors)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            frequencies, magnitude = rope_frequencies(self.config, factors)
+        if not np.isfinite(frequencies).all():
+            raise ModelError(f"rope.freq_base: {self.config.freq_base:g} gives frequencies beyond float32")
         if self.resting is not None:
             frequencies = np.where(self.resting, F32(0), frequencies)
         return np.ascontiguousarray(frequencies, F32), magnitude

@@ -16,6 +16,7 @@ from tinyllm_engine.errors import (
     ContextFullError,
     EngineError,
     GGUFError,
+    ModelError,
     TokenizerError,
     UnsupportedModelError,
 )
@@ -133,8 +134,11 @@ class Runner:
     def _compile(self, progress: Progress | None) -> None:
         drawing = [decode_tokens, scan, sample_few]
         prepare([lead, follow, *drawing, *self._decode.kernels, *self._prefill.kernels], progress)
-        self._decode.freeze()
-        self._prefill.freeze()
+        try:
+            self._decode.freeze()
+            self._prefill.freeze()
+        except OverflowError as error:  # a scale made of several keys, or the inverse of one
+            raise ModelError(f"{self.model.path}: {error}") from None
         remove_old_folders()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,8 +24,14 @@ MESSAGES = [
 def read_model(path: Path, context: int | None) -> str:
     """The furthest that the file goes: "opened", "weights", "runner" or "answered". Raises what is no refusal.
 
-    context: of the runner; None: the model's own
+    A warning is none either: it would stand on the terminal. context: of the runner; None: the model's own
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return _read_model(path, context)
+
+
+def _read_model(path: Path, context: int | None) -> str:
     try:
         model = Model.open(path)
     except GGUFError as error:

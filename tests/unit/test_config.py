@@ -195,6 +195,7 @@ def test_a_missing_key_is_named(name):
         ("rope.dimension_count", 32, "expected an integer from 0 to 16, found 32"),
         ("rope.freq_base", 0.0, "expected a number above 0, found 0.0"),
         ("rope.freq_base", float("inf"), "expected a finite number, found inf"),
+        ("rope.freq_base", 1e300, "expected a finite number, found 1e+300"),
         ("rope.freq_base", True, "expected a finite number, found True"),
         ("rope.scaling.factor", -1.0, "expected a number of 0 or more, found -1.0"),
         ("rope.scaling.type", 3, "expected a string, found 3"),

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.golden import GOLDEN, toy_tokens, write_toy_model
 from support.recording import TYPES, random_norm, random_tensor, recording
+from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.jit import Kernel, layout
 from tinyllm_engine.kernels import elementwise
 from tinyllm_engine.model import Model
@@ -57,6 +58,19 @@ def test_wrong_fields_are_refused(fields, message):
 def test_a_value_that_is_no_number_is_refused():
     with pytest.raises((TypeError, ValueError)):
         Op("test", KERNEL, {"x": None, "size": "many", "scale": 1}).arguments()
+
+
+@pytest.mark.parametrize("fields", [{"x": 0, "size": 1, "scale": 1e300}, {"x": 0, "size": 1 << 70, "scale": 1}])
+def test_a_number_that_its_field_cannot_hold_is_refused(fields):
+    with pytest.raises(OverflowError):
+        Op("test", KERNEL, fields).arguments()
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_integers_are_no_weights(rows):
+    """However few columns they have: 8 are no block of activations either."""
+    with recording(rows) as r, pytest.raises(UnsupportedModelError, match=r"tensor 'random\.I8': no mat\w+ kernel for"):
+        r.recorder.matmul(r.recorder.buffer("y", 32), Linear(random_tensor(TYPES["I8"], 8, 32)), r.filled("x", 8))
 
 
 def test_freezing():

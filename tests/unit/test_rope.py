@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tinyllm_engine.config import RopeConfig
 from tinyllm_engine.errors import ModelError
-from tinyllm_engine.rope import rope_frequencies
+from tinyllm_engine.rope import Rope, rope_frequencies
 
 
 def rope(**changes):
@@ -94,6 +94,11 @@ def test_yarn_without_extrapolation_is_linear():
 def test_yarn_refuses_a_base_of_one():
     with pytest.raises(ModelError, match=r"rope\.freq_base"):
         rope_frequencies(rope(scaling_type="yarn", scaling_factor=4.0, freq_base=1.0), None)
+
+
+def test_frequencies_beyond_float32_are_refused():
+    with pytest.raises(ModelError, match=r"rope\.freq_base: 1e-44 gives frequencies beyond float32"):
+        Rope(rope(dimension_count=64, freq_base=1e-44, original_context_length=512), interleaved=False).frequencies(512)
 
 
 @given(
