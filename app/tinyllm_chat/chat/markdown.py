@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 from tinyllm_chat.chat.conversation import Conversation, Message, MessageState, title_of
 from tinyllm_chat.chat.cuts import BEGINS, ENDS, Cut
+from tinyllm_chat.chat.safe_text import printable
 
-# Everything that steers a terminal when the file is shown with `cat`, and halves of surrogate pairs.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NAMELESS = "Assistant"
 _ENDINGS = {
     "length": "stopped at the token limit",
@@ -22,8 +21,6 @@ _ENDINGS = {
     "cancelled": "stopped",
     "edited": "edited",
 }
-
-
 _ROLES = {"You": "user", "System": "system"}
 _PLACES = re.compile(r"<!-- tinyllm-chat 1:((?: (?:system|user|assistant|cut)@\d{1,9})*) -->")
 _CUT = "cut"  # the place of a mark
@@ -163,5 +160,5 @@ def ending_of(message: Message) -> str | None:
 
 
 def clean(text: str) -> str:
-    """Without what steers a terminal."""
-    return _UNPRINTABLE.sub("", text.replace("\r\n", "\n"))
+    """Without what steers a terminal when the document is shown with `cat`."""
+    return printable(text.replace("\r\n", "\n"))

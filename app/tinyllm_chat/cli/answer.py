@@ -22,10 +22,11 @@ from tinyllm_chat.chat.events import (
     Notice,
     TextDelta,
 )
+from tinyllm_chat.chat.safe_text import printable
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.cli.failure import Failure
 from tinyllm_chat.cli.progress import ProgressBar
-from tinyllm_chat.cli.text import one_line, printable
+from tinyllm_chat.cli.text import one_line
 
 DRAIN_SECONDS = 0.01
 

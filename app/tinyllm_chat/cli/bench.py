@@ -11,7 +11,8 @@ from tinyllm_chat.chat.cache_types import described
 from tinyllm_chat.cli.cache_options import cache_types
 from tinyllm_chat.cli.completion import models
 from tinyllm_chat.cli.failure import UsageFailure
-from tinyllm_chat.cli.text import one_line, print_json, size
+from tinyllm_chat.cli.text import one_line, print_json
+from tinyllm_chat.tui.text import size
 
 PREDICT, TUI_PREDICT = 128, 512
 LONGEST_CONTEXT = 8192

@@ -10,7 +10,8 @@ import click
 
 from tinyllm_chat.cli.cache_options import cache_types
 from tinyllm_chat.cli.completion import models
-from tinyllm_chat.cli.text import one_line, print_json, size
+from tinyllm_chat.cli.text import one_line, print_json
+from tinyllm_chat.tui.text import size
 
 if TYPE_CHECKING:
     from tinyllm_engine.gguf import GGUFFile

@@ -15,8 +15,8 @@ from tinyllm_chat.chat.opening import ModelOptions
 from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.places import RecentModels, find_everywhere
 from tinyllm_chat.cli.progress import ProgressBar
-from tinyllm_chat.cli.text import size
 from tinyllm_chat.tui.models import ModelChoice
+from tinyllm_chat.tui.text import size
 
 Progress = Callable[[str, int, int], None]  # stage, done, total: of bytes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tinyllm_chat.cli.text import printable
+from tinyllm_chat.chat.safe_text import printable
 
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})\s*([\w+#.-]*)")
 _SENTENCE = re.compile(r".*[.!?:;。！？](?=\s)|.*[。！？]", re.DOTALL)

@@ -5,34 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import sys
 from typing import Any
 
 import click
 
-# C0 without tab and newline, DEL, C1, the bidirectional overrides, and lone surrogates (undecodable bytes of a file).
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """The text without the characters that steer a terminal; newlines and tabs stay."""
-    return _UNPRINTABLE.sub("", text)
+from tinyllm_chat.chat.safe_text import printable
 
 
 def one_line(text: str) -> str:
     """The text on one line, safe to print."""
     return printable(" ".join(text.split()))
-
-
-def size(nbytes: float) -> str:
-    """A number of bytes in decimal units, as file listings and download pages give it: 98.4 MB."""
-    value = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 999.5:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.4g} TB"
 
 
 def put_out(data: str | bytes | os.PathLike[str], nl: bool = True) -> None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 
-# C0 without tab and newline, DEL, C1, the bidirectional controls that reorder what is around them, and lone surrogates
-# (undecodable bytes of a file), which no terminal encoding can take.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+from tinyllm_chat.chat.safe_text import UNSAFE
 
 
 def clean(text: str) -> str:
     """The text with every character that could steer the terminal replaced by one that shows it was there."""
-    return _UNSAFE.sub(_shown, text)
+    return UNSAFE.sub(_shown, text)
 
 
 def sign_for_sign(text: str) -> str:
     """The same with as many characters as before, for what has a cursor in it."""
-    return _UNSAFE.sub(lambda match: _shown(match) or "␍", text)
+    return UNSAFE.sub(lambda match: _shown(match) or "␍", text)
 
 
 def clean_line(text: str) -> str:
@@ -48,7 +46,7 @@ def count(number: int, noun: str) -> str:
 
 
 def size(nbytes: float) -> str:
-    """Bytes in three significant digits and decimal units, as file listings and download pages give them."""
+    """Bytes in decimal units, as file listings and download pages give them; one decimal up to 100: 98.4 MB."""
     value = float(nbytes)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 999.5:

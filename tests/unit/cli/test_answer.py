@@ -17,13 +17,13 @@ from support.command_line import answered, run, run_process, the_line
 from tinyllm_chat.chat.catalogue import CatalogueEntry
 from tinyllm_chat.chat.models import resolve_model
 from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.safe_text import printable
 from tinyllm_chat.chat.scripted import ScriptedBackend
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import CONFIG, Settings
 from tinyllm_chat.chat.transcript import TranscriptStore
 from tinyllm_chat.cli import answer as answer_command
 from tinyllm_chat.cli.failure import Failure
-from tinyllm_chat.cli.text import printable
 
 
 def test_answer_is_all_there_is_on_standard_output(tiny: Path) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from support.command_line import run, the_line, write_config
 from tinyllm_chat import __version__
+from tinyllm_chat.chat.safe_text import printable
 from tinyllm_chat.cli import chat as chat_command
-from tinyllm_chat.cli.text import one_line, printable, size
+from tinyllm_chat.cli.text import one_line
 from tinyllm_chat.cli.verbs import VERBS
+from tinyllm_chat.tui.text import size
 
 
 @pytest.fixture
@@ -201,7 +203,7 @@ def test_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("nbytes", "shown"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (98_362_432, "98.4 MB"), (999_600, "1 MB"), (7.2e9, "7.2 GB")],
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (98_362_432, "98.4 MB"), (999_600, "1.0 MB"), (7.2e9, "7.2 GB")],
 )
 def test_size(nbytes: float, shown: str) -> None:
     assert size(nbytes) == shown
