@@ -321,7 +321,7 @@ HUGGING_FACE = replace(ENTRY, source=HuggingFaceSource("owner/name", "folder/Tin
 
 
 def test_a_hugging_face_file_needs_its_package(computer: Computer) -> None:
-    assert "pip install 'tinyllm-chat[hub]'" in failure(computer, HUGGING_FACE)
+    assert "pip install huggingface_hub" in failure(computer, HUGGING_FACE)
 
 
 def test_a_hugging_face_file(computer: Computer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

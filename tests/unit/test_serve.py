@@ -16,7 +16,7 @@ def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "textual_serve.server", None)
     result = CliRunner().invoke(program, ["serve", "smollm2", "--temp", "0"])
     assert result.exit_code == 1
-    assert result.output == "tinyllm-chat: the browser needs an extra package: pip install 'tinyllm-chat[serve]'\n"
+    assert result.output == "tinyllm-chat: the browser needs an extra package: pip install textual-serve\n"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from tinyllm_chat.chat.conversation import Attachment
-from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.errors import ChatError, reason_of
 
 LIMIT = 1_000_000  # bytes of one file
 LOOKED_AT = 5000  # entries of a folder that a completion looks at
@@ -62,8 +62,7 @@ def read(name: str, path: Path) -> Attachment:
         with open(path, "rb") as file:
             data = file.read(LIMIT + 1)
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise AttachingError(f"{name}: not attached: {reason}") from error
+        raise AttachingError(f"{name}: not attached: {reason_of(error)}") from error
     if len(data) > LIMIT:
         raise AttachingError(f"{name}: not attached: it is larger than {LIMIT:,} bytes")
     try:

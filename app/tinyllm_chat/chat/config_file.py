@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from tinyllm_chat.chat.errors import SettingsError
+from tinyllm_chat.chat.errors import SettingsError, reason_of
 from tinyllm_chat.chat.files import read_file, write_atomically
 from tinyllm_chat.chat.settings import CONFIG_LIMIT, SCHEMA, check, create_config
 
@@ -43,7 +43,7 @@ def write_setting(path: Path, name: str, value: Any, seen: Any) -> None:
         # Where the file is a link to another folder, as of dotfiles, it stays one.
         write_atomically(Path(os.path.realpath(path)), edited.encode())
     except OSError as error:
-        raise SettingsError(f"{path}: cannot be written ({error.strerror or error})") from error
+        raise SettingsError(f"{path}: cannot be written ({reason_of(error)})") from error
 
 
 def _read(path: Path) -> tuple[str, dict[str, Any]]:

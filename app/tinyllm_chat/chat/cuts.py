@@ -30,10 +30,14 @@ class Cut:
     summary: str = ""
 
     @property
+    def amount(self) -> str:
+        """How much the model does not see, in words."""
+        return f"{self.messages:,} {'message' if self.messages == 1 else 'messages'}, {self.tokens:,} tokens"
+
+    @property
     def marks(self) -> dict[str, str]:
         """What to say where it begins and ends: above those two messages."""
-        amount = f"{self.messages:,} {'message' if self.messages == 1 else 'messages'}, {self.tokens:,} tokens"
-        return {self.begin: BEGINS, self.end: f"{ENDS}: {amount}"}
+        return {self.begin: BEGINS, self.end: f"{ENDS}: {self.amount}"}
 
 
 def seen(path: Sequence[Message], cut: Cut | None) -> list[Message]:
@@ -59,13 +63,9 @@ def for_model(path: Sequence[Message], cut: Cut | None) -> list[PromptMessage]:
 def longer(path: Sequence[Message], cut: Cut | None, begin: str, end: str, tokens: int) -> Cut:
     """The cut in force, if there is one, with the messages of a path from `begin` up to `end` as well."""
     ids = [message.id for message in path]
-    first = begin if cut is None else cut.begin
-    messages = ids.index(end) - ids.index(first)
-    return (
-        Cut(first, end, messages, tokens)
-        if cut is None
-        else Cut(first, end, messages, cut.tokens + tokens, cut.summary)
-    )
+    before = Cut(begin, begin, 0, 0) if cut is None else cut
+    messages = ids.index(end) - ids.index(before.begin)
+    return replace(before, end=end, messages=messages, tokens=before.tokens + tokens)
 
 
 def summary_id(cut: Cut) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes, types_for
+from tinyllm_chat.chat.errors import reason_of
 from tinyllm_chat.chat.fingerprint import model_files
 from tinyllm_chat.chat.memory import free_memory
 from tinyllm_chat.chat.opening import ModelOptions, choose_context
@@ -48,7 +49,7 @@ class Describer:
         try:
             stat = os.stat(path)
         except (OSError, ValueError) as error:
-            return ModelFacts(problem=f"{path.name}: {getattr(error, 'strerror', None) or error}")
+            return ModelFacts(problem=f"{path.name}: {reason_of(error)}")
         key = (str(path), stat.st_size, stat.st_mtime_ns)
         if key not in self._known:
             self._known[key] = self._read(path)
@@ -73,8 +74,7 @@ class Describer:
                     return known
                 return self._with_memory(known, model, sum(part.stat().st_size for part in model_files(path)))
         except (EngineError, OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            return ModelFacts(problem=_short(reason, str(path)))
+            return ModelFacts(problem=_short(reason_of(error), str(path)))
 
     def _with_memory(self, known: ModelFacts, model: Model, file_bytes: int) -> ModelFacts:
         free, options, shapes = self._free(), self._options, cached_shapes(model)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from tinyllm_chat.chat.catalogue import CatalogueEntry, HuggingFaceSource, WheelSource
-from tinyllm_chat.chat.errors import DownloadCancelled, DownloadError
+from tinyllm_chat.chat.errors import DownloadCancelled, DownloadError, reason_of
 from tinyllm_chat.chat.files import make_private_folder, sync_folder
 from tinyllm_chat.chat.locks import LockFile
 
@@ -27,7 +27,7 @@ Progress = Callable[[str, int, int], None]  # stage in plain words, bytes done, 
 POLL_SECONDS = 0.1
 CHUNK_BYTES = 1 << 20
 TEMPORARY_PREFIX = ".pull-"
-INSTALL_HUB = "pip install 'tinyllm-chat[hub]'"
+INSTALL_HUB = "pip install huggingface_hub"
 # What a command that cannot work at all ends with: not executable, not found (a shell's shim).
 _UNUSABLE_EXIT_CODES = (126, 127)
 # What pip, uv and huggingface_hub say when nothing answers.
@@ -275,7 +275,7 @@ def one_line_errors(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         where = f" {error.filename}" if error.filename else ""
-        reason = "no space left on the disk" if error.errno == errno.ENOSPC else error.strerror or error
+        reason = "no space left on the disk" if error.errno == errno.ENOSPC else reason_of(error)
         raise DownloadError(f"{name}: cannot be saved{where}: {reason}") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
         # RuntimeError: an encrypted member, or (NotImplementedError) an unknown compression.

@@ -39,3 +39,8 @@ class DownloadError(ChatError):
 
 class DownloadCancelled(DownloadError):
     """The user stopped a download."""
+
+
+def reason_of(error: Exception) -> str:
+    """What the system says is wrong, without the file that it is about; of other errors their own words."""
+    return str(getattr(error, "strerror", None) or error)

@@ -30,7 +30,6 @@ class ModelInfo:
     cache_bytes_per_token: int
     cache_type: str  # "f16", or "q8_0/f16": of keys and of values
     threads: int
-    has_chat_template: bool
     reasons: bool = False  # it can think before it answers
     notes: tuple[str, ...] = ()  # things the user must know: capped context, completion mode, missing `pre`
     adapters: tuple[str, ...] = ()  # LoRA adapters in force, one printable line each

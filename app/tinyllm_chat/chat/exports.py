@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tinyllm_chat.chat.conversation import Conversation
-from tinyllm_chat.chat.errors import ExportError
+from tinyllm_chat.chat.errors import ExportError, reason_of
 from tinyllm_chat.chat.files import open_regular, write_atomically
 from tinyllm_chat.chat.interchange import from_json, to_json
 from tinyllm_chat.chat.markdown import file_stem, from_markdown, to_markdown
@@ -34,7 +34,7 @@ def export(conversation: Conversation, path: Path, format: str | None = None) ->
             raise ValueError("it is there, and no regular file")
         write_atomically(path, data)
     except (OSError, ValueError) as error:
-        raise ExportError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
+        raise ExportError(f"{path}: cannot be written: {reason_of(error)}") from error
 
 
 def format_of(path: Path) -> str:
@@ -59,7 +59,7 @@ def read_document(path: Path) -> tuple[Conversation, list[str]]:
             raise ValueError("web pages are only written; JSON and Markdown can be read again")
         return from_markdown(data.decode("utf-8-sig")), []
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        reason = reason_of(error)
         if isinstance(error, UnicodeDecodeError):
             reason = f"it is no text in UTF-8, at byte {error.start}"
         raise ExportError(f"{path}: no chat can be read from it: {reason}") from error

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tinyllm_chat.chat import exports
 from tinyllm_chat.chat.backend import Backend
+from tinyllm_chat.chat.context_keeping import ContextKeeping
 from tinyllm_chat.chat.conversation import Conversation, Message, title_of
 from tinyllm_chat.chat.errors import SessionError, TranscriptError
 from tinyllm_chat.chat.events import Notice, PathChanged
-from tinyllm_chat.chat.keeping import ContextKeeping
 from tinyllm_chat.chat.kept_cache import cache_file
 from tinyllm_chat.chat.settings import Settings
 from tinyllm_chat.chat.transcript import Transcript, TranscriptStore

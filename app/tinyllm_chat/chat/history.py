@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from tinyllm_chat.chat.conversation import title_of
-from tinyllm_chat.chat.errors import HistoryError
+from tinyllm_chat.chat.errors import HistoryError, reason_of
 from tinyllm_chat.chat.files import make_private_folder, open_private
 from tinyllm_chat.chat.finding import Query, Snippet, folded, indexed, shown
 from tinyllm_chat.chat.transcript import CHAT_ID
@@ -166,8 +166,7 @@ class HistoryIndex:
                 raise ValueError(f"it has {stamp.size / 1e6:.0f} MB, more than {LARGEST / 1e6:.0f} are not read here")
             conversation, warnings = read_conversation(path)
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            problem = f"{path.name}: {reason}"
+            problem = f"{path.name}: {reason_of(error)}"
             return _Read(ChatSummary(chat, chat, when, when, None, 0, stamp.size, False, problem), stamp, "")
         answers = [message.model for message in conversation if message.model is not None]
         dates = [message.created for message in conversation if 0 < message.created <= time.time() + 86400]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.engine_api import EngineApi
+from tinyllm_chat.chat.errors import reason_of
 from tinyllm_chat.chat.files import atomic_file, keep_aside
 
 ENDING = ".kv"
@@ -87,7 +88,7 @@ class KeptCaches:
             with atomic_file(path, sync=False) as file:
                 self._engine.save_sequence(sequence, file.write, self._fingerprint)
         except OSError as error:
-            return f"{path}: the cache of the chat is not kept: {error.strerror or error}"
+            return f"{path}: the cache of the chat is not kept: {reason_of(error)}"
         if not _has_chat(path):  # deleted meanwhile
             _remove(path)
             return None

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tinyllm_chat.chat.conversation import Conversation
-from tinyllm_chat.chat.errors import TranscriptError
+from tinyllm_chat.chat.errors import TranscriptError, reason_of
 from tinyllm_chat.chat.files import make_private_folder, sync_folder
 from tinyllm_chat.chat.finding import Query
 from tinyllm_chat.chat.history import ChatSummary, HistoryIndex, Hit
 from tinyllm_chat.chat.kept_cache import cache_file
 from tinyllm_chat.chat.locks import is_held
-from tinyllm_chat.chat.transcript import CHAT_ID, Transcript, TranscriptStore
+from tinyllm_chat.chat.transcript import CHAT_ID, Transcript, TranscriptStore, chat_info
 from tinyllm_chat.chat.transcript_reader import read_conversation
 
 TRASH = "trash"  # folder beside the transcripts
@@ -30,6 +30,14 @@ class DeletedChat:
     id: str
     deleted: float  # seconds since 1970
     path: Path
+
+    @property
+    def title(self) -> str:
+        """As it was called at first; the id where the file cannot be read."""
+        try:
+            return chat_info(self.path).title
+        except OSError:
+            return self.id
 
 
 class ChatLibrary:
@@ -94,12 +102,11 @@ class ChatLibrary:
 
     def read(self, chat_id: str) -> Conversation:
         """What is in a chat, be it open or not."""
-        path = self._path(chat_id)
+        path = self._store.path_of(chat_id)
         try:
             return read_conversation(path)[0]
         except (OSError, ValueError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise TranscriptError(f"{path}: the chat cannot be read: {reason}") from error
+            raise TranscriptError(f"{path}: the chat cannot be read: {reason_of(error)}") from error
 
     def add(self, conversation: Conversation) -> str:
         """Keeps a conversation as a new chat and returns its id."""
@@ -121,7 +128,7 @@ class ChatLibrary:
 
     def delete(self, chat_id: str) -> None:
         """Moves a chat to the trash, where it stays for 30 days."""
-        path, trash = self._path(chat_id), self._store.folder / TRASH
+        path, trash = self._store.path_of(chat_id), self._store.folder / TRASH
         lock = self._store.lock(chat_id)
         try:
             with _named(path, "cannot be deleted"):
@@ -136,7 +143,7 @@ class ChatLibrary:
 
     def restore(self, chat_id: str) -> None:
         """Brings a deleted chat back."""
-        path = self._path(chat_id)
+        path = self._store.path_of(chat_id)
         found = next((chat for chat in self.deleted() if chat.id == chat_id), None)
         if found is None:
             raise TranscriptError(f"{chat_id}: no such chat was deleted in the last 30 days")
@@ -171,11 +178,6 @@ class ChatLibrary:
             return {chat for chat, _, kind in names if kind == "jsonl" and CHAT_ID.fullmatch(chat)}
         return set()
 
-    def _path(self, chat_id: str) -> Path:
-        if not CHAT_ID.fullmatch(chat_id):
-            raise TranscriptError(f"{chat_id!r} is not the id of a chat")
-        return self._store.folder / f"{chat_id}.jsonl"
-
     @contextlib.contextmanager
     def _opened(self, chat_id: str) -> Iterator[Transcript]:
         transcript = self._store.append_to(chat_id)
@@ -196,4 +198,4 @@ def _named(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise TranscriptError(f"{path}: the chat {what}: {error.strerror or error}") from error
+        raise TranscriptError(f"{path}: the chat {what}: {reason_of(error)}") from error

@@ -15,7 +15,7 @@ from typing import Any
 
 from tinyllm_chat.chat.answering import Answer
 from tinyllm_chat.chat.backend import PromptMessage
-from tinyllm_chat.chat.draft import DraftCounter
+from tinyllm_chat.chat.draft_counter import DraftCounter
 from tinyllm_chat.chat.engine_api import EngineApi, load_engine
 from tinyllm_chat.chat.events import AnswerFailed, Event, ModelFailed, ModelLoading, ModelReady, Notice
 from tinyllm_chat.chat.hindsight import Look

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from tinyllm_chat.chat.choices import END
+from tinyllm_chat.chat.context_keeping import THINK, ContextKeeping
 from tinyllm_chat.chat.conversation import Message, MessageState
 from tinyllm_chat.chat.cuts import for_model
 from tinyllm_chat.chat.errors import SessionError
 from tinyllm_chat.chat.events import OpProfile, PathChanged
-from tinyllm_chat.chat.keeping import THINK, ContextKeeping
 from tinyllm_chat.chat.settings import SESSION
 from tinyllm_chat.chat.steps import Step, Steps
 

@@ -132,7 +132,6 @@ def open_model(
             cache_bytes_per_token=runner.kv_bytes_per_token,
             cache_type=described(k_type, v_type),
             threads=runner.threads,
-            has_chat_template=template is not None,
             reasons=template is not None and template.marks is not None,
             notes=tuple(notes + sampling_notes),
             sampling=sampling,

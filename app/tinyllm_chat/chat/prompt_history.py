@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+from tinyllm_chat.chat.errors import reason_of
 from tinyllm_chat.chat.files import keep_aside, make_private_folder, open_private, read_file, write_atomically
 
 KEPT = 1000  # texts
@@ -30,7 +31,7 @@ class PromptHistory:
             try:
                 self._load(path)
             except OSError as error:
-                self._put_aside(path, error.strerror or str(error))
+                self._put_aside(path, reason_of(error))
 
     def add(self, text: str) -> None:
         if not text.strip() or len(text) > LONGEST or self.texts[-1:] == [text]:

@@ -402,6 +402,5 @@ def model_info(path: str, *, context_length: int = 8192, **changes: Any) -> Mode
         "cache_bytes_per_token": 23_040,
         "cache_type": "f16",
         "threads": 2,
-        "has_chat_template": True,
     }
     return ModelInfo(**{**values, **changes})

@@ -9,6 +9,7 @@ from pathlib import Path
 from tinyllm_chat.chat import settings as settings_module
 from tinyllm_chat.chat.backend import Backend
 from tinyllm_chat.chat.branching import Branching
+from tinyllm_chat.chat.context_keeping import THINK
 from tinyllm_chat.chat.context_policy import SHIFT
 from tinyllm_chat.chat.conversation import Attachment, Message, title_of
 from tinyllm_chat.chat.cuts import for_model
@@ -33,7 +34,6 @@ from tinyllm_chat.chat.events import (
     TokensSeen,
 )
 from tinyllm_chat.chat.filing import Writing
-from tinyllm_chat.chat.keeping import THINK
 from tinyllm_chat.chat.looking import Looking
 from tinyllm_chat.chat.mishaps import describe
 from tinyllm_chat.chat.presets import Presets, load_presets

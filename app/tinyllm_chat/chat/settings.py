@@ -17,7 +17,7 @@ from typing import Any
 
 from tinyllm_chat.chat.cache_types import CACHE_TYPES
 from tinyllm_chat.chat.context_policy import POLICIES, STOP
-from tinyllm_chat.chat.errors import SettingsError
+from tinyllm_chat.chat.errors import SettingsError, reason_of
 from tinyllm_chat.chat.files import read_file, write_atomically
 from tinyllm_chat.chat.paths import Paths
 
@@ -307,7 +307,7 @@ def _read_config(path: Path, warnings: list[str]) -> dict[str, Any]:
     except FileNotFoundError:
         create_config(path)
     except OSError as error:
-        warnings.append(f"{path}: cannot be read ({error.strerror or error}), it is not used")
+        warnings.append(f"{path}: cannot be read ({reason_of(error)}), it is not used")
     except UnicodeDecodeError as error:
         warnings.append(f"{path}: byte {error.start} is not UTF-8; the file is not used")
     except (ValueError, RecursionError) as error:
@@ -374,7 +374,7 @@ def create_config(path: Path) -> None:
         document.add(tomlkit.nl())
         document.add(table, entries)
     document.add(tomlkit.nl())
-    document.add(tomlkit.comment(f'[{KEYS_TABLE}]  # stop = "escape f12"; tinyllm-chat --keys prints every action'))
+    document.add(tomlkit.comment(f'[{KEYS_TABLE}]  # stop = "escape ctrl+x"; tinyllm-chat --keys prints every action'))
     document.add(tomlkit.comment("Sampling values of your own under a name, for /preset brief:"))
     document.add(tomlkit.comment(f"[{PRESETS_TABLE}.brief]"))
     document.add(tomlkit.comment("  temperature = 0.4"))

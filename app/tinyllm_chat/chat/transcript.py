@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from tinyllm_chat.chat.choices import to_record
 from tinyllm_chat.chat.conversation import UNTITLED, Conversation, Message, MessageState, title_of
 from tinyllm_chat.chat.cuts import Cut
-from tinyllm_chat.chat.errors import TranscriptError
+from tinyllm_chat.chat.errors import TranscriptError, reason_of
 from tinyllm_chat.chat.events import ModelInfo, TextDelta
 from tinyllm_chat.chat.files import make_private_folder
 from tinyllm_chat.chat.journal import Journal, JournalError
@@ -211,7 +211,7 @@ class TranscriptStore:
     ) -> Transcript:
         """A new file that holds `conversation` so far. Raises TranscriptError."""
         chat_id = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-        path = self._path(chat_id)
+        path = self.path_of(chat_id)
         lock = None
         try:
             make_private_folder(self.folder)
@@ -220,7 +220,7 @@ class TranscriptStore:
         except OSError as error:
             if lock is not None:
                 lock.release()
-            raise TranscriptError(f"{path}: the chat cannot be saved: {error.strerror or error}") from error
+            raise TranscriptError(f"{path}: the chat cannot be saved: {reason_of(error)}") from error
         transcript = Transcript(chat_id, path, journal, lock)
         transcript.header(title, model, forked_from)
         transcript.whole_chat(conversation)
@@ -228,7 +228,7 @@ class TranscriptStore:
 
     def open(self, chat_id: str) -> LoadedChat:
         """Reads a chat and owns its file, unless another instance does. Raises TranscriptError."""
-        path = self._path(chat_id)
+        path = self.path_of(chat_id)
         if not path.is_file():
             raise TranscriptError(f"{path}: there is no such chat")
         # First the lock, then the text: nobody may write between the two.
@@ -241,29 +241,28 @@ class TranscriptStore:
         except (OSError, ValueError) as error:
             if lock is not None:
                 lock.release()
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise TranscriptError(f"{path}: the chat cannot be opened: {reason}") from error
+            raise TranscriptError(f"{path}: the chat cannot be opened: {reason_of(error)}") from error
         return LoadedChat(conversation, Transcript(chat_id, path, journal, lock), warnings)
 
     def append_to(self, chat_id: str) -> Transcript:
         """A chat's file to add records to, without reading it. Raises TranscriptError."""
-        path = self._path(chat_id)
+        path = self.path_of(chat_id)
         lock = self.lock(chat_id)
         try:
             return Transcript(chat_id, path, Journal(path), lock)
         except OSError as error:
             lock.release()
-            raise TranscriptError(f"{path}: the chat cannot be written: {error.strerror or error}") from error
+            raise TranscriptError(f"{path}: the chat cannot be written: {reason_of(error)}") from error
 
     def lock(self, chat_id: str) -> LockFile:
         """Owns a chat's file. Raises TranscriptError if there is none, and while an instance has it open."""
-        path = self._path(chat_id)
+        path = self.path_of(chat_id)
         if not path.is_file():
             raise TranscriptError(f"{path}: there is no such chat")
         try:
             lock = LockFile.acquire(self._lock_path(chat_id))
         except OSError as error:
-            raise TranscriptError(f"{path}: the chat cannot be written: {error.strerror or error}") from error
+            raise TranscriptError(f"{path}: the chat cannot be written: {reason_of(error)}") from error
         if lock is None:
             raise TranscriptError(f"{chat_id}: this chat is open in another window")
         return lock
@@ -275,7 +274,7 @@ class TranscriptStore:
             for path in self.folder.glob("*.jsonl"):
                 if CHAT_ID.fullmatch(path.stem):
                     with contextlib.suppress(OSError):
-                        chats.append(_chat_info(path))
+                        chats.append(chat_info(path))
         return sorted(chats, key=lambda chat: (chat.modified, chat.id), reverse=True)
 
     def latest(self, besides: str | None = None) -> str | None:
@@ -288,7 +287,8 @@ class TranscriptStore:
                         found.append((path.stat().st_mtime, path.stem))
         return max(found)[1] if found else None
 
-    def _path(self, chat_id: str) -> Path:
+    def path_of(self, chat_id: str) -> Path:
+        """The file of a chat, be it there or not. Raises TranscriptError for what cannot be the id of one."""
         if not CHAT_ID.fullmatch(chat_id):
             raise TranscriptError(f"{chat_id!r} is not the id of a chat")
         return self.folder / f"{chat_id}.jsonl"
@@ -297,7 +297,8 @@ class TranscriptStore:
         return self.folder / f"{chat_id}.lock"
 
 
-def _chat_info(path: Path) -> ChatInfo:
+def chat_info(path: Path) -> ChatInfo:
+    """What the header of a transcript says. Raises OSError."""
     with open(path, "rb") as file:
         line = file.readline(HEADER_LIMIT)
     modified = path.stat().st_mtime

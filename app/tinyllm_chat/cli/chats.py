@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tinyllm_chat.chat.safe_text import printable
 from tinyllm_chat.cli.failure import UsageFailure
-from tinyllm_chat.cli.text import one_line, print_json, printable, size
+from tinyllm_chat.cli.text import one_line, print_json
+from tinyllm_chat.tui.text import size
 
 if TYPE_CHECKING:
     from tinyllm_chat.chat.finding import Snippet
@@ -68,7 +70,7 @@ def command(
         click.echo(f"{restore} is back")
     elif deleted:
         for gone in library.deleted():
-            click.echo(f"{gone.id}  deleted {_time(gone.deleted)}")
+            click.echo(f"{gone.id}  deleted {_time(gone.deleted)}  {one_line(gone.title)}")
     else:
         _list(library, " ".join(query), limit, as_json)
 

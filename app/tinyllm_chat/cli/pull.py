@@ -15,7 +15,7 @@ def command(name: str | None, listing: bool) -> None:
     """Downloads the model NAME of the catalogue, or hf:owner/repository/file.gguf of the Hugging Face Hub.
 
     One of the catalogue that is there already is only checked. A download from the Hub that was stopped goes on where
-    it was; it needs huggingface_hub: pip install 'tinyllm-chat[hub]'.
+    it was; it needs huggingface_hub: pip install huggingface_hub.
     """
     if listing:
         print_catalogue()
@@ -39,7 +39,7 @@ def print_catalogue() -> None:
     """One line per model: name, size, licence, title, and whether it is here."""
     from tinyllm_chat.chat.catalogue import load_catalogue
     from tinyllm_chat.chat.paths import Paths
-    from tinyllm_chat.cli.text import size
+    from tinyllm_chat.tui.text import size
 
     models = Paths.default().models
     for entry in load_catalogue().values():

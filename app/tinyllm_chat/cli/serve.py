@@ -32,7 +32,7 @@ def command(host: str, port: int, public_url: str | None, arguments: tuple[str, 
     try:
         from textual_serve.server import Server
     except ImportError:
-        raise Failure("the browser needs an extra package: pip install 'tinyllm-chat[serve]'") from None
+        raise Failure("the browser needs an extra package: pip install textual-serve") from None
     local = is_loopback(host)
     url = public_url or f"http://{_bracketed(host if not _is_wildcard(host) else socket.gethostname())}:{port}"
     if not local:

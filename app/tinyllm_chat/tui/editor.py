@@ -14,7 +14,7 @@ from pathlib import Path
 
 from textual.app import SuspendNotSupported
 
-from tinyllm_chat.chat.errors import ChatError
+from tinyllm_chat.chat.errors import ChatError, reason_of
 
 USUAL = ("nano", "vi", "notepad.exe")  # tried where none is named
 FILE_LIMIT = 16 << 20  # bytes
@@ -53,7 +53,7 @@ def edited(
         except SuspendNotSupported as error:
             raise EditorError("this terminal cannot be given to an editor") from error
         except OSError as error:
-            raise EditorError(f"{command[0]}: cannot be started: {error.strerror or error}") from error
+            raise EditorError(f"{command[0]}: cannot be started: {reason_of(error)}") from error
         if code:
             raise EditorError(f"{command[0]} ended with code {code}: the text stays as it was")
         return _read(path)
@@ -74,4 +74,4 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise EditorError("what the editor left is no UTF-8 text") from error
     except OSError as error:
-        raise EditorError(f"what the editor left cannot be read: {error.strerror or error}") from error
+        raise EditorError(f"what the editor left cannot be read: {reason_of(error)}") from error

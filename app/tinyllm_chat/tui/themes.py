@@ -21,6 +21,7 @@ from typing import Any
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
+from tinyllm_chat.chat.errors import reason_of
 from tinyllm_chat.chat.files import read_file
 from tinyllm_chat.tui.text import clean_line
 
@@ -159,7 +160,7 @@ def _entries(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(read_file(path, FILE_LIMIT).decode("utf-8-sig"))
     except OSError as error:
-        raise ThemeMistake(f"cannot be read: {error.strerror or error}") from error
+        raise ThemeMistake(f"cannot be read: {reason_of(error)}") from error
     except RecursionError as error:
         raise ThemeMistake("nested too deeply") from error
     except ValueError as error:

@@ -80,7 +80,6 @@ def test_the_template_that_is_wanted(toy: Toy, file: Path) -> None:
 def test_without_a_template_the_text_goes_on(toy: Toy, file: Path) -> None:
     backend = LocalBackend(lambda: ModelOptions(chat_template="none"), load=toy.api, free=lambda: None)
     info = opened(backend, file)
-    assert not info.has_chat_template
     answer = PromptMessage("a0", "assistant", "hey", (PAIR, *b"y"), info.fingerprint)
     ask(backend, user("Oh "), answer, user("more", "u2"))
     assert toy.prompts == [[*b"Oh ", PAIR, *b"y", *b"\nmore"]]
@@ -110,7 +109,6 @@ def test_a_file_without_a_template_says_so(toy: Toy, backend: LocalBackend, file
 
     toy.open_model = lambda path, progress, adapters: NoTemplate(path)  # type: ignore[method-assign]
     info = opened(backend, file)
-    assert not info.has_chat_template
     assert any("no chat template" in note for note in info.notes)
     ask(backend, user("Once"))
     assert toy.prompts == [list(b"Once")]

@@ -41,7 +41,6 @@ def test_opening_reports_its_stages_and_the_model(backend: LocalBackend, file: P
     info = ready.info
     assert (info.name, info.path, info.file_type, info.file_bytes) == ("toy", str(file), "Q4_1", 104)
     assert (info.context_length, info.model_context_length, info.cache_bytes_per_token) == (4096, 4096, 128)
-    assert info.has_chat_template
     assert info.notes == ("the vocabulary is a toy",)
     assert backend.count_tokens("four") == 4
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tinyllm_chat.chat.draft import EXACT_CHARACTERS, FRESH_CHARACTERS, DraftCounter
+from tinyllm_chat.chat.draft_counter import EXACT_CHARACTERS, FRESH_CHARACTERS, DraftCounter
 
 
 def test_a_short_draft_is_counted_whole() -> None:

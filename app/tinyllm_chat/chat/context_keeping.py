@@ -212,4 +212,4 @@ class ContextKeeping(ABC):
     def _tell_cut(self, cut: Cut) -> None:
         self._own_events.append(PathChanged())
         said = "a summary stands for" if cut.summary else "the model no longer sees"
-        self._own_events.append(Notice(f"{said} {cut.messages} messages, {cut.tokens:,} tokens", "information"))
+        self._own_events.append(Notice(f"{said} {cut.amount}", "information"))
