@@ -241,3 +241,7 @@ def test_files_go_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert chat.backend.requests[0].messages[-1].content.startswith("notes.txt:\n```\none two\n")
     assert "Error: picture.png: not attached: it is no UTF-8 text" in lines
     assert len(chat.backend.requests) == 1
+
+
+def test_a_file_to_import_has_to_be_named() -> None:
+    assert "Error: /import needs the name of a file" in Conversation().with_lines("/import")

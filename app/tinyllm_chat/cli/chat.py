@@ -18,6 +18,7 @@ from tinyllm_chat.chat.local_backend import LocalBackend
 from tinyllm_chat.chat.logs import start_logging
 from tinyllm_chat.chat.opening import ModelOptions
 from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.places import RecentModels
 from tinyllm_chat.chat.presets import load_presets
 from tinyllm_chat.chat.prompt_history import PromptHistory
 from tinyllm_chat.chat.session import Session
@@ -55,16 +56,12 @@ def run(
     if keys:
         print_keys()
         return
-    if positional in VERBS:
-        raise UsageFailure(f"the verb comes first: tinyllm-chat {positional}; a file of that name is ./{positional}")
-    if positional is not None and model is not None:
-        raise UsageFailure(f"two models: {positional} and -m {model}")
-    if continue_last and resume is not None:
-        raise UsageFailure("--continue and --resume name two chats")
+    _refuse_contradictions(positional, model, continue_last, resume)
+    continued = continue_last or resume is not None
     wanted = _grammar(grammar, grammar_file, json_schema, json_schema_file)
     plain = settings["plain"] and prompt is None and file is None
     text = None if plain else _prompt_text(prompt, file)
-    if raw and (text is None or continue_last or resume is not None):
+    if raw and (text is None or continued):
         raise UsageFailure("--raw needs a prompt, and no earlier chat")
     start_logging(places.log_file)
     sweep((places.config, places.transcripts, places.state, places.drafts))
@@ -72,7 +69,7 @@ def run(
     plain = text is None and loaded.settings.value("plain")
     if text is None and not plain:
         _require_terminal()
-    file_path = _model_file(positional or model, loaded, places, needed=text is not None)
+    file_path = _model_file(positional or model, loaded, places, continued=continued, needed=text is not None)
     store = TranscriptStore(places.transcripts, places.exports)
     library = ChatLibrary(store, places.state)
     chat = _chat_id(store, library, continue_last, resume)
@@ -84,20 +81,27 @@ def run(
                 session.open_chat(chat)
                 if settings["system_prompt"] is not None:
                     session.set_system_prompt(settings["system_prompt"])
-            if text is None:
-                if plain:
-                    from tinyllm_chat.cli.plain import run as chat_plainly
-
-                    chat_plainly(session, file_path, loaded.warnings)
-                else:
-                    _show_screen(session, file_path, places, loaded, library)
-                if not _is_served() and (hint := resuming(session, positional or model, file_path)):
-                    click.echo(hint)
-            else:
+            if text is not None:
                 assert file_path is not None
                 _answer_once(session, file_path, text, loaded.warnings)
+                return
+            if plain:
+                _chat_plainly(session, file_path, loaded.warnings)
+            else:
+                _show_screen(session, file_path, places, loaded, library)
+            if not _is_served() and (hint := resuming(session, positional or model, file_path)):
+                click.echo(hint)
         finally:
             session.close()
+
+
+def _refuse_contradictions(positional: str | None, model: str | None, continue_last: bool, resume: str | None) -> None:
+    if positional in VERBS:
+        raise UsageFailure(f"the verb comes first: tinyllm-chat {positional}; a file of that name is ./{positional}")
+    if positional is not None and model is not None:
+        raise UsageFailure(f"two models: {positional} and -m {model}")
+    if continue_last and resume is not None:
+        raise UsageFailure("--continue and --resume name two chats")
 
 
 def resuming(session: Session, typed: str | None, opened: Path | None) -> str:
@@ -174,9 +178,14 @@ def _read_prompt(file: str) -> str:
     return read_text(file).removesuffix("\n")
 
 
-def _model_file(typed: str | None, loaded: LoadResult, places: Paths, *, needed: bool) -> Path | None:
-    """The model to open: the one typed, else that of the settings. A wrong one there is a warning, unless `needed`."""
+def _model_file(typed: str | None, loaded: LoadResult, places: Paths, *, continued: bool, needed: bool) -> Path | None:
+    """The model to open: the one typed, else that of the settings, else for a `continued` chat the one opened last.
+
+    A wrong one in the settings is a warning, unless it is `needed`.
+    """
     name = typed or loaded.settings.value("model")
+    if not name and continued and (recent := RecentModels(places).paths()):
+        return recent[0]
     if not name:
         if needed:
             raise UsageFailure("no model is named; for example: tinyllm-chat smollm2 -p TEXT")
@@ -246,6 +255,12 @@ def _show_screen(session: Session, model: Path | None, places: Paths, loaded: Lo
     )
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _chat_plainly(session: Session, model: Path | None, warnings: list[str]) -> None:
+    from tinyllm_chat.cli.plain import run as chat
+
+    chat(session, model, warnings)
 
 
 def _answer_once(session: Session, model: Path, text: str, warnings: list[str]) -> None:

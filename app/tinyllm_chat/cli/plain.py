@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from tinyllm_chat.chat.attaching import attachments
-from tinyllm_chat.chat.errors import ChatError, SessionError
+from tinyllm_chat.chat.errors import ChatError, ExportError, SessionError
 from tinyllm_chat.chat.events import (
     AnswerFailed,
     AnswerFinished,
@@ -35,10 +35,11 @@ from tinyllm_chat.chat.events import (
 from tinyllm_chat.chat.exports import FORMATS
 from tinyllm_chat.chat.paths import Paths
 from tinyllm_chat.chat.presets import NONE
+from tinyllm_chat.chat.safe_text import printable
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import SAMPLING_NAMES, SCHEMA, parse
 from tinyllm_chat.cli.spoken import Spoken
-from tinyllm_chat.cli.text import one_line, printable
+from tinyllm_chat.cli.text import one_line
 from tinyllm_chat.tui.actions import COMMANDS
 from tinyllm_chat.tui.registry import Action, UnknownCommand, is_command
 from tinyllm_chat.tui.text import count, duration, sampling_value, size
@@ -308,6 +309,8 @@ class PlainChat:
         self._say(f"Saved to {path}")
 
     def _do_load(self, argument: str) -> None:
+        if not argument:
+            raise ExportError("/import needs the name of a file")
         self._session.import_chat(Path(os.path.expanduser(argument)))
         self._repeat()
 

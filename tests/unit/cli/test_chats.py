@@ -9,8 +9,10 @@ import pytest
 from support.command_line import run, the_line
 from tinyllm_chat.chat.conversation import Conversation
 from tinyllm_chat.chat.paths import Paths
+from tinyllm_chat.chat.places import RecentModels
+from tinyllm_chat.chat.safe_text import printable
 from tinyllm_chat.chat.transcript import TranscriptStore
-from tinyllm_chat.cli.text import printable
+from tinyllm_chat.cli import chat
 
 
 @pytest.fixture
@@ -40,6 +42,22 @@ def test_chats_lists_and_searches(two_chats: tuple[str, str]) -> None:
     assert "\x1b" not in run("chats", "wave").stdout
     (chat,) = json.loads(run("chats", "light", "--json").stdout)["chats"]
     assert (chat["id"], chat["title"], chat["messages"], chat["problem"]) == (light, "What is light?", 2, None)
+
+
+def test_a_chat_goes_on_with_the_model_that_was_opened_last(
+    two_chats: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gravity, light = two_chats
+    opened: list[tuple[str | None, Path | None]] = []
+    monkeypatch.setattr(chat, "_require_terminal", lambda: None)
+    monkeypatch.setattr(chat, "_show_screen", lambda session, model, *_: opened.append((session.chat_id, model)))
+    run("--continue")
+    model = tmp_path / "tiny.gguf"
+    model.write_bytes(b"GGUF")
+    RecentModels(Paths.default()).add(model)
+    for arguments in (["--continue"], ["--resume", "gravity"], []):
+        run(*arguments)
+    assert opened == [(light, None), (light, model), (gravity, model), (None, None)]
 
 
 def test_a_document_on_a_terminal_steers_nothing(two_chats: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +97,9 @@ def test_chats_are_renamed_pinned_deleted_and_brought_back(two_chats: tuple[str,
     assert run("chats", "--unpin", "heavy").exit_code == 0
     assert run("chats", "--delete", "light").exit_code == 0
     assert light not in run("chats").stdout
-    assert light in run("chats", "--deleted").stdout
+    listed = run("chats", "--deleted").stdout
+    assert light in listed
+    assert "What is light?" in listed
     assert run("chats", "--restore", light).exit_code == 0
     assert light in run("chats").stdout
 
