@@ -11,16 +11,19 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from tinyllm_chat.tui.widgets.bars import Hint, Hints
 from tinyllm_chat.tui.widgets.fields import Area
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED
+
+_KEYS = (Hint("Ctrl+S", "keep", "screen.keep"), Hint("Esc", "leave as it was", "screen.close", 1))
 
 
 class SystemPromptScreen(ModalScreen[str | None]):
     """Dismissed with the text; None: it stays what it was."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,ctrl+c", "close", "Cancel", show=False, priority=True),
-        Binding("ctrl+s,f4,ctrl+enter", "keep", "Keep", show=False, priority=True),
+        Binding("escape,ctrl+c", "close", "Leave it as it was", show=False, priority=True),
+        Binding("ctrl+s,f4,ctrl+enter", "keep", "Keep it for what follows", show=False, priority=True),
     ]
 
     def __init__(self, text: str) -> None:
@@ -30,13 +33,12 @@ class SystemPromptScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet"):
             yield Static(
-                Content.assemble(("System prompt", f"bold {ACCENT}"), ("  what the model is told first", MUTED))
+                Content.assemble(
+                    ("System prompt", f"bold {ACCENT}"), ("  what the model is told first; empty: nothing", MUTED)
+                )
             )
             yield Area(self._text, soft_wrap=True, compact=True, highlight_cursor_line=False)
-            yield Static(
-                Content.styled("Ctrl+S or F4 keeps it for what follows · empty: none · Esc leaves it", MUTED),
-                classes="foot",
-            )
+            yield Hints(_KEYS)
 
     def on_mount(self) -> None:
         area = self.query_one(Area)
