@@ -298,3 +298,9 @@ async def test_titles_of_any_kind_fit_any_width(open_chat, kept, size):
         assert all(len(line) <= size[0] for line in chat.screen)
         await chat.pilot.resize_terminal(80, 24)
         await chat.until(sees(chat, "我想"))
+
+
+async def test_what_a_chat_is_about_can_be_read_in_a_narrow_terminal(open_chat, kept):
+    kept.write("What is gravity, really?")
+    async with open_chat(size=(60, 20), **kept.options) as chat:
+        await listing(chat, "What is gravity, re", "Tiny")

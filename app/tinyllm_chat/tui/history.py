@@ -29,7 +29,7 @@ from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, lines
 PAGE = 200  # chats that are put into the list at a time
 MOST_HITS = 50
 MODEL_WIDTH = 18
-WIDE = 84  # cells of the list from which the size is shown
+COUNTED, WIDE = 64, 84  # cells of the list from which the number of messages is shown, and the size
 _SEARCH, _RENAME = "Search in all chats", "New title; empty: its first message"
 _KEYS = (
     Hint("Enter", "open", "screen.open"),
@@ -242,7 +242,9 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
             model = Content.styled(clean_line(chat.model or ""), MUTED)
         when = datetime.fromtimestamp(chat.modified)
         clock = f"{when.day} {when:%b}" if chat.pinned else f"{when:%H:%M}"
-        parts = [count(chat.messages, "message").rjust(13)]
+        parts = []
+        if width >= COUNTED:
+            parts.append(count(chat.messages, "message").rjust(13))
         if width >= WIDE:
             parts.append(size(chat.size).rjust(8))
         parts.append(clock.rjust(8))
