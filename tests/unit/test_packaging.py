@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 import tarfile
 import zipfile
 from email import message_from_bytes
@@ -62,6 +64,19 @@ def test_wheel_installs_the_command_and_its_licence(wheel: zipfile.ZipFile) -> N
     scripts = wheel.read(f"tinyllm_chat-{tinyllm_chat.__version__}.dist-info/entry_points.txt").decode()
     assert "tinyllm-chat = tinyllm_chat.__main__:main" in scripts
     assert metadata(wheel, "METADATA")["License-Expression"] == "MIT"
+
+
+def test_whatever_is_imported_is_declared(wheel: zipfile.ZipFile) -> None:
+    required = metadata(wheel, "METADATA").get_all("Requires-Dist") or []
+    declared = {re.split(r"[^\w-]", line)[0].lower().replace("-", "_") for line in required}
+    imported = set()
+    for path in (path for root in ("app", "engine") for path in (PROJECT / root).rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        imported |= set(re.findall(r"^\s*from (\w+)[\w.]* import ", text, re.MULTILINE))
+        imported |= set(re.findall(r"^\s*import (\w+)[\w.]*(?: as \w+)?$", text, re.MULTILINE))
+    foreign = imported - sys.stdlib_module_names - {"tinyllm_chat", "tinyllm_engine", "_typeshed"}
+    foreign -= {"llvmlite", "aiohttp"}  # whose versions numba and textual-serve decide
+    assert {"markdown_it_py" if name == "markdown_it" else name for name in foreign} <= declared
 
 
 def test_source_distribution_can_test_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

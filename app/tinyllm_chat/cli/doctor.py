@@ -13,11 +13,12 @@ from pathlib import Path
 import click
 
 from tinyllm_chat import __version__
-from tinyllm_chat.cli.text import one_line, size
+from tinyllm_chat.cli.text import one_line
+from tinyllm_chat.tui.text import size
 
 PACKAGES = (
     *("textual", "rich", "numpy", "numba", "llvmlite"),
-    *("platformdirs", "regex", "jinja2", "click", "tomlkit"),
+    *("platformdirs", "regex", "jinja2", "click", "tomlkit", "markdown-it-py", "pygments"),
 )
 # What changes how the program behaves or what it can show.
 VARIABLES = ("TERM", "COLORTERM", "TERM_PROGRAM", "TMUX", "LANG", "LC_ALL", "NO_COLOR", "PYTHONUTF8")
