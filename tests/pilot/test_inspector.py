@@ -10,7 +10,7 @@ from tinyllm_chat.chat.settings import CONFIG, Settings
 from tinyllm_chat.tui.app import TinyLLMChatApp
 from tinyllm_chat.tui.details import DetailsScreen
 from tinyllm_chat.tui.inspector import InspectorScreen
-from tinyllm_chat.tui.tokens import COLOURS, MARKS, heat, named, openness, percent, rank_in_words
+from tinyllm_chat.tui.tokens import COLOURS, MARKS, has_shades, heat, named, openness, percent, rank_in_words
 from tinyllm_chat.tui.widgets.message import MessageView
 
 ANSWER = "**Gravity** is a fundamental concept"
@@ -209,7 +209,7 @@ def test_words_for_figures():
 async def test_no_color_means_marks(monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     app = TinyLLMChatApp(Session(ScriptedBackend(), None, Settings({CONFIG: {}})), model=MODEL)
-    assert not app.has_shades
+    assert not has_shades(app)
 
 
 async def test_an_answer_that_is_selected_is_the_one_to_look_at(open_chat):

@@ -256,11 +256,6 @@ class TinyLLMChatApp(SteadyApp, inherit_bindings=False):
 
     # Tokens
 
-    @property
-    def has_shades(self) -> bool:
-        """Whether there are more colours than a terminal's own few."""
-        return not (self.no_color or self.native_ansi_color)
-
     def inspect(self, message: Message, token: int | None = None) -> None:
         """Opens the inspector on an answer, which is read again first if that is needed to know about its tokens."""
         from tinyllm_chat.tui.inspector import InspectorScreen

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
@@ -17,14 +17,11 @@ from textual.widgets import Static
 from tinyllm_chat.chat.conversation import Message
 from tinyllm_chat.tui.details import sampling_at
 from tinyllm_chat.tui.text import clean_line, count
-from tinyllm_chat.tui.tokens import TokenText, legend, next_unsure
+from tinyllm_chat.tui.tokens import TokenText, has_shades, legend, next_unsure
 from tinyllm_chat.tui.widgets.bars import Hint, Hints, Rule, VerticalRule
 from tinyllm_chat.tui.widgets.choice import ChoiceView
 from tinyllm_chat.tui.widgets.lines import Lines, Piece
 from tinyllm_chat.tui.widgets.rows import ACCENT, MUTED, row
-
-if TYPE_CHECKING:
-    from tinyllm_chat.tui.app import TinyLLMChatApp
 
 WIDE = 100  # columns from which the choice stands beside the answer
 LOOK_INTERVAL = 0.1  # seconds between two looks at whether there are more tokens
@@ -106,11 +103,10 @@ class InspectorScreen(ModalScreen[Picked | None]):
         self._seen = -1
 
     def compose(self) -> ComposeResult:
-        app = cast("TinyLLMChatApp", self.app)
         yield Static(id="inspector-title")
         yield Rule(id="inspector-rule")
         with Container(id="look"):
-            yield TokenPane(TokenText(self._message, coloured=app.has_shades, marks=True))
+            yield TokenPane(TokenText(self._message, coloured=has_shades(self.app), marks=True))
             yield VerticalRule()
             yield ChoiceView()
         yield Hints(
@@ -158,9 +154,8 @@ class InspectorScreen(ModalScreen[Picked | None]):
         name = clean_line(message.model or "Answer")
         seen, total = len(message.choices), len(message.ids)
         known = count(total, "token") if seen == total else f"{seen} of {total} tokens looked at"
-        app = cast("TinyLLMChatApp", self.app)
         left = Content.assemble(("Token inspector", f"bold {ACCENT}"), (f"  {name} · {known}", MUTED))
-        right = Content.assemble(("probability ", MUTED), legend(app.has_shades)) if width > 76 else Content()
+        right = Content.assemble(("probability ", MUTED), legend(has_shades(self.app))) if width > 76 else Content()
         self.query_one("#inspector-title", Static).update(row(left, right, width))
 
     def _show(self) -> None:

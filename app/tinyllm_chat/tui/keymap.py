@@ -1,7 +1,7 @@
 """Which keys run which action: those the program comes with, changed by what `[keys]` of config.toml says.
 
     [keys]
-    stop = "escape f12"
+    stop = "escape ctrl+x"
     regenerate = ""        # no key
 
 Keys are written as people write them: Ctrl+J, alt+., PgUp, f5.

@@ -80,7 +80,7 @@ class SettingsScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="sheet -high"):
             yield Static(classes="title")
-            yield SettingsList(markup=False)
+            yield OptionList(markup=False)
             yield Static(classes="detail")
             yield Field(classes="field", compact=True, select_on_focus=False)
             yield Hints(_LIST_HINTS)
@@ -97,8 +97,8 @@ class SettingsScreen(ModalScreen[None]):
         return cast("TinyLLMChatApp", self.app)
 
     @property
-    def _list(self) -> SettingsList:
-        return self.query_one(SettingsList)
+    def _list(self) -> OptionList:
+        return self.query_one(OptionList)
 
     @property
     def _field(self) -> Input:
@@ -281,10 +281,6 @@ class SettingsScreen(ModalScreen[None]):
         )
         self._say(error)
         return not error
-
-
-class SettingsList(OptionList):
-    """Leaves the keys that turn a value to the screen."""
 
 
 def _matches(setting: Setting, search: str) -> bool:

@@ -6,8 +6,10 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
 from rich.cells import split_graphemes
+from textual.app import App
 from textual.content import Content
 from textual.style import Style
 
@@ -23,6 +25,11 @@ COLOURS = ("on $warning 16%", "on $warning 34%", "on $error 34%", "on $error 62%
 MARKS = ("underline", "bold underline", "reverse", "bold reverse")  # where there are no shades to tell apart
 CURSOR = "bold reverse $primary"
 SHOWN_SPACES = str.maketrans({" ": "·", "\t": "→", "\n": "↵"})
+
+
+def has_shades(app: App[Any]) -> bool:
+    """Whether there are more colours than a terminal's own few."""
+    return not (app.no_color or app.native_ansi_color)
 
 
 def heat(logprob: float, coloured: bool) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from textual import events
 from textual.content import Content
@@ -13,15 +13,13 @@ from textual.style import Style
 from tinyllm_chat.chat import conversation
 from tinyllm_chat.chat.cuts import Cut
 from tinyllm_chat.tui.text import clean, clean_line, count
+from tinyllm_chat.tui.tokens import has_shades
 from tinyllm_chat.tui.widgets.bars import Hint, hint_row
 from tinyllm_chat.tui.widgets.cut import cut_marks
 from tinyllm_chat.tui.widgets.lines import Lines, Piece
 from tinyllm_chat.tui.widgets.message import MessageView
 from tinyllm_chat.tui.widgets.progress import Progress, progress_line
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED, lines
-
-if TYPE_CHECKING:
-    from tinyllm_chat.tui.app import TinyLLMChatApp
 
 WINDOW = 40  # messages laid out when a chat is opened
 MORE = 8  # added when the user scrolls to the first or the last of them
@@ -246,7 +244,7 @@ class ChatPane(Lines, can_focus=True):
     @property
     def _shades(self) -> bool | None:
         """How tokens are told apart: by shades, else by marks; None: not at all."""
-        return cast("TinyLLMChatApp", self.app).has_shades if self.heated else None
+        return has_shades(self.app) if self.heated else None
 
     def prune(self) -> None:
         """Lets go of what is far above the end that is being followed."""

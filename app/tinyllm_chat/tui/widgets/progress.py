@@ -28,8 +28,8 @@ class Progress:
         return cls(f"{stage}{share}{_ONCE.get(stage, '')}", done, total)
 
     @classmethod
-    def of_prompt(cls, done: int, total: int, tokens_per_second: float) -> Progress:
-        text = f"reading {done} of {total} tokens"
+    def of_prompt(cls, done: int, total: int, tokens_per_second: float, doing: str = "reading") -> Progress:
+        text = f"{doing} {done} of {total} tokens"
         if tokens_per_second > 0:
             text += f" · {rate(tokens_per_second)}/s · {duration((total - done) / tokens_per_second)} left"
         return cls(text, done, total)
@@ -40,8 +40,7 @@ class Progress:
         if state.written:
             return cls(f"{text} · {count(state.written, 'token')}")
         if state.total:
-            reading = cls.of_prompt(state.done, state.total, state.tokens_per_second)
-            return cls(reading.text.replace("reading", "summarizing"), state.done, state.total)
+            return cls.of_prompt(state.done, state.total, state.tokens_per_second, "summarizing")
         return cls(text)
 
 

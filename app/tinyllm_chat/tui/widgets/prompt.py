@@ -220,10 +220,6 @@ class InputBar(Row):
     class DraftChanged(Message):
         """The draft has been left alone long enough to be counted."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
-
     def __init__(self, prompt: Prompt) -> None:
         super().__init__()
         self.prompt = prompt
@@ -247,7 +243,7 @@ class InputBar(Row):
         self._timer = self.set_timer(COUNT_ON_DELAY, self._report)
 
     def _report(self) -> None:
-        self.post_message(self.DraftChanged(self.prompt.text))
+        self.post_message(self.DraftChanged())
 
 
 class Mark(Widget):
