@@ -20,6 +20,7 @@ from tinyllm_engine.cached_types import (
 )
 from tinyllm_engine.kernels.attention import RUN
 from tinyllm_engine.twin import BLOCK, F32, Arguments, Written, array_at, near, twin
+from tinyllm_engine.windows import window_begin
 
 
 @twin
@@ -137,8 +138,8 @@ def scored(a: Arguments, row: int) -> tuple[np.ndarray, np.ndarray]:
         slopes = a.floats("slopes", a.kv_heads, a.heads // a.kv_heads, 1)
         scores = scores - slopes * (position - np.arange(t))
     if a.window:
-        begin = position - a.window + 1 if a.window > 0 else position // -a.window * -a.window
-        scores[..., : max(0, begin)] = -np.inf
+        begin = window_begin(position, a.window)
+        scores[..., :begin], v[:, :begin] = -np.inf, 0  # nobody knows what the cache holds there
     return scores, v
 
 

@@ -36,9 +36,9 @@ class Branches:
         `shifted`: rows that `remove` has moved count too.
         """
         best = max(reversed(self.kept), key=lambda sequence: self._worth(sequence, ids, shifted))
-        shared, gain = self._worth(best, ids, shifted)
-        if gain < 0 and len(ids) <= self.runner.context_length:
-            best = best.fork(shared) if shared else self.runner.new_sequence()
+        usable = _usable(best, ids, shifted)
+        if usable < best.position and len(ids) <= self.runner.context_length:
+            best = best.fork(min(usable, len(ids) - 1))
         self.use(best)
         return best
 
@@ -59,8 +59,11 @@ class Branches:
 
     def use(self, sequence: Sequence) -> None:
         """Makes a sequence, one of these or a new one, the one in use."""
-        self.kept = [kept for kept in self.kept if kept is not sequence and kept.position]
-        self.kept.append(sequence)
+        others = [kept for kept in self.kept if kept is not sequence]
+        for kept in others:
+            if not kept.position:
+                kept.close()
+        self.kept = [*(kept for kept in others if kept.position), sequence]
         self.current = sequence
         states = self.runner.cache.states
         while len(self.kept) > MOST or (states.bytes_in_use > MOST_STATES * states.most_bytes and len(self.kept) > 1):
@@ -68,7 +71,7 @@ class Branches:
 
     def _worth(self, sequence: Sequence, ids: Ids[int], shifted: bool) -> tuple[int, int]:
         """(tokens of a prompt that need not be evaluated, minus those that would be lost for it)"""
-        usable = min(common_prefix(sequence.tokens, ids), sequence.position if shifted else sequence.exact)
+        usable = _usable(sequence, ids, shifted)
         return sequence.kept_by_truncating(min(usable, len(ids) - 1)), usable - sequence.position
 
     def _make_room(self) -> bool:
@@ -78,3 +81,8 @@ class Branches:
                 sequence.truncate((sequence.position - 1) // PAGE * PAGE)
                 return True
         return False
+
+
+def _usable(sequence: Sequence, ids: Ids[int], shifted: bool) -> int:
+    """So many tokens of a prompt are in the sequence."""
+    return min(common_prefix(sequence.tokens, ids), sequence.position if shifted else sequence.exact)

@@ -46,6 +46,7 @@ def context_curve(
     ids = np.random.default_rng(0).integers(0, runner.vocab_size, longest).tolist()
     reading: dict[int, list[float]] = {length: [] for length in lengths}  # seconds, of each half
     writing: dict[int, list[float]] = {length: [] for length in lengths}  # seconds a token
+    cache: dict[int, int] = {}  # bytes
     sequence = runner.sequence()
     sequence.truncate(0)
     sequence.forward(ids[:SHORTEST])  # caches and clocks are cold the first time
@@ -55,6 +56,7 @@ def context_curve(
             # The last length ends where the context does: its tokens are written in place of its end.
             end = min(length, longest - WRITTEN)
             seconds = _seconds(sequence, [ids[sequence.position : end]])
+            cache[length] = runner.cache.bytes_in_use
             reading[length].append(seconds * (length - _before(length, lengths)) / (end - _before(length, lengths)))
             writing[length].append(_seconds(sequence, [[id] for id in ids[:WRITTEN]]) / WRITTEN)
             sequence.truncate(end)
@@ -71,7 +73,7 @@ def context_curve(
                 last_tokens_per_second=(length - _before(length, lengths)) / half,
                 decode_ms=1e3 * token,
                 added_ms=1e3 * (token - median(writing[lengths[0]])),
-                cache_mb=length * runner.kv_bytes_per_token / 1e6,
+                cache_mb=cache[length] / 1e6,
             )
         )
     sequence.truncate(0)

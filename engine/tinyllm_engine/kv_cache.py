@@ -2,20 +2,23 @@
 
 Per layer and page, the heads' parts lie one after the other, for K and for V (see cached_types). A page belongs to all
 layers at once: page p of a sequence is page p of every layer's pool. Memory becomes physical as pages are written and
-goes back to the system when they are freed.
+goes back to the system when they are freed. What layers with a window have of a page, its windowed part, is owned apart
+from the rest, and goes back when no sequence needs it any more (see windows).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tinyllm_engine.cached_types import PAGE, cached_type
 from tinyllm_engine.errors import ContextFullError, OutOfMemoryError
 from tinyllm_engine.memory import Area
 from tinyllm_engine.recurrent_state import StatePool
+from tinyllm_engine.windows import Windows
 
 SPARE_BYTES = 32 << 20  # of the machine's memory that a cache leaves to everything else
 UNASKED_BYTES = 64 << 20  # that are taken before the system is asked again
@@ -23,11 +26,12 @@ UNASKED_BYTES = 64 << 20  # that are taken before the system is asked again
 
 @dataclass(frozen=True)
 class LayerShape:
-    """What one layer keeps of a token."""
+    """What one layer keeps of a token, and for how long: see `window` of Scoring."""
 
     heads: int
     k_size: int
     v_size: int
+    window: int = 0
 
 
 class KVCache:
@@ -50,11 +54,20 @@ class KVCache:
         self.pages = -(-capacity // PAGE)
         self.k_page_bytes = [s.heads * self.k_type.head_bytes(s.k_size) if s.heads else 0 for s in layers]
         self.v_page_bytes = [s.heads * self.v_type.head_bytes(s.v_size) if s.heads else 0 for s in layers]
+        self.windows = Windows.within(capacity, [shape.window for shape in layers if shape.heads])
+        self.is_windowed = [shape.window in self.windows.sizes for shape in layers]
         starts = np.cumsum([0, *(self.pages * size for size in self.k_page_bytes + self.v_page_bytes)])
         self._area = Area(int(starts[-1]) + 64)
         self._starts = [int(start) for start in starts[:-1]]
+        parts = list(zip(self._starts, self.k_page_bytes + self.v_page_bytes, self.is_windowed * 2, strict=True))
+        # Where each layer's K lies, then each layer's V, and how many bytes of it belong to a page.
+        self._whole_parts = [(start, size) for start, size, windowed in parts if not windowed]
+        self._windowed_parts = [(start, size) for start, size, windowed in parts if windowed]
         self._free = list(range(self.pages - 1, -1, -1))
-        self._references = np.zeros(self.pages, np.int32)
+        self._owners = np.zeros(self.pages, np.int32)
+        self._windowed_owners = np.zeros(self.pages, np.int32)  # of the page's windowed part
+        self.windowed_pages_in_use = 0
+        self.most_windowed_pages = self.windows.most_pages(self.pages)
         # Asked when no page is free; True: some sequence has given pages up.
         self.make_room: Callable[[], bool] = lambda: False
         # Bytes of memory that are left, None: unknown. A system that has none left ends the program without a word.
@@ -72,7 +85,8 @@ class KVCache:
     @property
     def bytes_in_use(self) -> int:
         """Of pages and of recurrent states."""
-        return self.pages_in_use * PAGE * self.bytes_per_token + self.states.bytes_in_use
+        windowed = self.windowed_pages_in_use * _size(self._windowed_parts)
+        return self.pages_in_use * _size(self._whole_parts) + windowed + self.states.bytes_in_use
 
     def k_address(self, layer: int) -> int:
         return self._area.address + self._starts[layer]
@@ -81,47 +95,66 @@ class KVCache:
         return self._area.address + self._starts[len(self.layers) + layer]
 
     def take_page(self) -> int:
-        """A free page, for one owner. Raises ContextFullError when none is left, OutOfMemoryError before memory is."""
+        """A free page, for one owner, without its windowed part.
+
+        Raises ContextFullError when none is left, OutOfMemoryError before memory is.
+        """
         while not self._free:
             self._need_room()
-        self._need_memory()
+        self._need_memory(_size(self._whole_parts))
         page = self._free.pop()
-        self._references[page] = 1
+        self._owners[page] = 1
         return page
 
-    def share_page(self, page: int) -> None:
-        """One owner more: from now on nobody writes into it."""
-        self._references[page] += 1
+    def take_windowed(self, page: int) -> None:
+        """Its windowed part, for the only owner of a page. Raises OutOfMemoryError."""
+        while self.windowed_pages_in_use >= self.most_windowed_pages and self.make_room():
+            pass
+        self._need_memory(_size(self._windowed_parts))
+        self._windowed_owners[page] = 1
+        self.windowed_pages_in_use += 1
 
-    def own_page(self, page: int) -> int:
-        """A page with the same contents that the caller, one of its owners, may write: a copy if it has others."""
-        while self._references[page] > 1 and not self._free:
+    def share_page(self, page: int, windowed: bool = False) -> None:
+        """One owner more, of the windowed part, too, or not: from now on nobody writes into it."""
+        self._owners[page] += 1
+        self._windowed_owners[page] += windowed
+
+    def own_page(self, page: int, windowed: bool = False) -> int:
+        """A page with the same contents that the caller, one of its owners, may write: a copy if it has others.
+
+        windowed: whether it is an owner of the windowed part; else there is none that it could write
+        """
+        while self._owners[page] > 1 and not self._free:
             self._need_room()
-        if self._references[page] == 1:
+        if self._owners[page] == 1:
             return page
         copy = self.take_page()
-        for start, size in self._parts():
-            memory = self._area.bytes
-            memory[start + copy * size :][:size] = memory[start + page * size :][:size]
-        self.drop_page(page)
+        if windowed:
+            try:
+                self.take_windowed(copy)
+            except OutOfMemoryError:
+                self.drop_page(copy, windowed=False)
+                raise
+        for target, source in zip(self.page_bytes(copy, windowed), self.page_bytes(page, windowed), strict=True):
+            target[:] = source
+        self.drop_page(page, windowed)
         return copy
 
-    def page_bytes(self, page: int) -> Iterator[np.ndarray]:
-        """What a page holds: uint8, K of each layer, then V of each. It can be written."""
-        for start, size in self._parts():
+    def page_bytes(self, page: int, windowed: bool = True) -> Iterator[np.ndarray]:
+        """What a page holds, its windowed part only if that is wanted: uint8, in pieces that can be written."""
+        for start, size in self._whole_parts + (self._windowed_parts if windowed else []):
             yield self._area.bytes[start + page * size :][:size]
 
-    def _parts(self) -> Iterator[tuple[int, int]]:
-        """Where each layer's K lies, then each layer's V, and how many bytes of it belong to a page."""
-        return zip(self._starts, self.k_page_bytes + self.v_page_bytes, strict=True)
+    def bytes_of_page(self, windowed: bool) -> int:
+        """What `page_bytes` come to."""
+        return _size(self._whole_parts) + (_size(self._windowed_parts) if windowed else 0)
 
     def _need_room(self) -> None:
         if not self.make_room():
             raise ContextFullError(f"KV cache: all {self.pages} pages of {PAGE} tokens are in use")
 
-    def _need_memory(self) -> None:
+    def _need_memory(self, needed: int) -> None:
         """Has other sequences give way before the machine's memory ends."""
-        needed = PAGE * self.bytes_per_token
         while needed > self._granted and (free := self.free_memory()) is not None:
             if free >= needed + SPARE_BYTES:
                 self._granted = max(needed, min(UNASKED_BYTES, (free - SPARE_BYTES) // 2))
@@ -131,45 +164,103 @@ class KVCache:
                 )
         self._granted -= needed
 
-    def drop_page(self, page: int) -> None:
-        """Gives one owner's claim up; the last one frees the memory."""
-        self._references[page] -= 1
-        if self._references[page] == 0:
+    def drop_page(self, page: int, windowed: bool = False) -> None:
+        """Gives one owner's claim up, and that to the windowed part if it has one; the last one frees the memory."""
+        if windowed:
+            self.drop_windowed(page)
+        self._owners[page] -= 1
+        if self._owners[page] == 0:
             self._free.append(page)
-            for start, size in self._parts():
-                self._area.forget(start + page * size, size)
+            self._forget(self._whole_parts, page, self._owners)
+
+    def drop_windowed(self, page: int) -> None:
+        """Gives one owner's claim to the windowed part up; the last one frees the memory."""
+        self._windowed_owners[page] -= 1
+        if self._windowed_owners[page] == 0:
+            self.windowed_pages_in_use -= 1
+            self._forget(self._windowed_parts, page, self._windowed_owners)
+
+    def _forget(self, parts: Iterable[tuple[int, int]], page: int, owners: np.ndarray) -> None:
+        """Gives memory back; with neighbours that nobody owns, for a page of the system may lie across the border."""
+        first = page - 1 if page and not owners[page - 1] else page
+        end = page + 2 if page + 1 < self.pages and not owners[page + 1] else page + 1
+        for start, size in parts:
+            self._area.forget(start + first * size, (end - first) * size)
+
+
+def _size(parts: Iterable[tuple[int, int]]) -> int:
+    """Bytes of a page."""
+    return sum(size for _, size in parts)
 
 
 class PageTable:
-    """The pages of one sequence, in order: `table` int64 [pages] is read by the kernels."""
+    """The pages of one sequence, in order: `table` int64 [pages] is read by the kernels.
+
+    `held` bool [pages]: of which of them the sequence has the windowed part, too.
+    """
 
     def __init__(self, cache: KVCache, context_length: int):
         self.cache = cache
         self.table = np.zeros(-(-context_length // PAGE), np.int64)
+        self.held = np.zeros(len(self.table), np.bool_)
         self.count = 0
 
     def grow(self, length: int) -> None:
-        """Takes pages until `length` tokens fit."""
+        """Takes pages until `length` tokens fit; before they are written, `hold` takes their windowed parts."""
         while self.count * PAGE < length:
             self.table[self.count] = self.cache.take_page()
             self.count += 1
 
+    def hold(self, indices: Iterable[int]) -> None:
+        """Takes the windowed parts of some pages, as far as they are missing; all of them or none."""
+        before = self.held[: self.count].copy()
+        try:
+            for index in indices:
+                if not self.held[index]:
+                    self.cache.take_windowed(int(self.table[index]))
+                    self.held[index] = True
+        except OutOfMemoryError:
+            self.keep(before)
+            raise
+
+    def keep(self, kept: NDArray[np.bool_]) -> None:
+        """Gives the windowed parts of all other pages up; kept: bool [count]."""
+        for index in np.flatnonzero(self.held[: self.count] & ~kept):
+            self.cache.drop_windowed(int(self.table[index]))
+            self.held[index] = False
+
+    def longest(self, length: int) -> int:
+        """The largest length up to this one at which all that layers with a window see next is held."""
+        held, needed = self.held.tobytes(), self.cache.windows.needed
+        while (missing := held.rfind(b"\0", needed(length).start, needed(length).stop)) >= 0:
+            length = missing * PAGE
+        return length
+
+    def held_after_removing(self, begin: int, end: int, length: int) -> NDArray[np.bool_]:
+        """Which pages of what is left of `length` tokens are held whole once rows have moved down: bool [pages]."""
+        rows = np.repeat(self.held[: self.count], PAGE)[:length]
+        left = np.concatenate((rows[:begin], rows[end:]))
+        pages = np.append(left, np.ones(-len(left) % PAGE, np.bool_)).reshape(-1, PAGE)
+        return np.logical_and.reduce(pages, axis=1)
+
     def own(self, begin: int) -> None:
         """Makes all pages from row `begin` on this sequence's own, so that it may write there."""
         for index in range(begin // PAGE, self.count):
-            self.table[index] = self.cache.own_page(int(self.table[index]))
+            self.table[index] = self.cache.own_page(int(self.table[index]), bool(self.held[index]))
 
     def shrink(self, length: int) -> None:
         """Frees the pages behind the first `length` tokens."""
         while (self.count - 1) * PAGE >= length and self.count:
             self.count -= 1
-            self.cache.drop_page(int(self.table[self.count]))
+            self.cache.drop_page(int(self.table[self.count]), bool(self.held[self.count]))
+            self.held[self.count] = False
 
     def fork(self, length: int) -> PageTable:
         """Another table with the pages of the first `length` tokens, which both own."""
         fork = PageTable(self.cache, len(self.table) * PAGE)
         fork.count = -(-length // PAGE)
         fork.table[: fork.count] = self.table[: fork.count]
-        for page in fork.table[: fork.count]:
-            self.cache.share_page(int(page))
+        fork.held[: fork.count] = self.held[: fork.count]
+        for page, held in zip(fork.table[: fork.count], fork.held, strict=False):
+            self.cache.share_page(int(page), bool(held))
         return fork

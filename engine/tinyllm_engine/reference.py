@@ -68,7 +68,7 @@ class ReferenceSequence:
     def __init__(self, runner: ReferenceRunner) -> None:
         self.runner = runner
         self.tokens: list[int] = []
-        cached = [layer.cached for layer in runner.weights.layers]
+        cached = runner.weights.cached
         self._k = [np.empty((0, shape.heads, shape.k_size), np.float32) for shape in cached]  # [t, n_kv, d]
         self._v = [np.empty((0, shape.heads, shape.v_size), np.float32) for shape in cached]
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tinyllm_engine.agreed import TILE
+from tinyllm_engine.cached_types import PAGE
 from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.decode import Decoder, Drawn, draw_one
 from tinyllm_engine.errors import (
@@ -35,9 +36,10 @@ from tinyllm_engine.program import Program
 from tinyllm_engine.recorder import Recorder, State
 from tinyllm_engine.recurrent_state import RecurrentState
 from tinyllm_engine.sampling.native import NativeSampler
-from tinyllm_engine.shift import check_shift, move_down
+from tinyllm_engine.shift import check_shift, check_windows, move_down
 from tinyllm_engine.team import CANCEL, Team, follow, lead
 from tinyllm_engine.weights import Weights, check_sizes
+from tinyllm_engine.windows import Places, pages_of, runs
 
 OUTPUTS = 64  # rows of a pass that can have logits when all of them are wanted
 
@@ -81,7 +83,7 @@ class Runner:
         self._check_positions(weights)
         self.vocab_size = weights.output.outputs
         self.cache = KVCache(
-            [layer.cached for layer in weights.layers],
+            weights.cached,
             self.context_length,
             self.k_type,
             states=[layer.state_size for layer in weights.layers],
@@ -224,6 +226,7 @@ class Sequence:
     def __init__(self, runner: Runner):
         self.runner = runner
         self.pages = PageTable(runner.cache, runner.context_length)
+        self.places = Places(runner.cache.windows)
         self.recurrent = RecurrentState(runner.cache.states)
         self.tokens: list[int] = []
         self._exact: int | None = None
@@ -248,6 +251,13 @@ class Sequence:
         """Whether `truncate` goes back to kept states only."""
         return self.runner.cache.states.block_bytes > 0
 
+    @property
+    def held_rows(self) -> list[tuple[int, int]]:
+        """What layers with a window still have: (first token, behind the last); all where they have none."""
+        return [
+            (first * PAGE, min(end * PAGE, self.position)) for first, end in runs(self.pages.held[: self.pages.count])
+        ]
+
     def forward(
         self,
         ids: Ids[int],
@@ -259,7 +269,7 @@ class Sequence:
 
         Raises ContextFullError before anything is evaluated if they do not fit, TokenizerError for an id outside the
         vocabulary, CancelledError when `cancel` was set (complete batches stay; `tokens` says which), GGUFError if the
-        model's file has changed.
+        model's file has changed, OutOfMemoryError (complete batches stay).
         """
         ids = list(ids)
         self._check(ids)
@@ -271,12 +281,14 @@ class Sequence:
         self._reserve(len(ids))
         for start in range(0, len(ids), step):
             batch = ids[start : start + step]
+            self._hold(len(batch))
             logits = self.runner.run_rows(self, batch, all_logits, cancel)
             if logits is None:
                 self.pages.shrink(self.position)
                 raise CancelledError(f"cancelled after {start} of {len(ids)} tokens")
             self._check_read()
             self.extend(batch)
+            self._release()
             if all_logits:
                 kept.append(logits.copy())
             if progress is not None:
@@ -315,6 +327,7 @@ class Sequence:
         self._begin(reading=False)
         count = min(count, self.context_length - self.position)
         self._reserve(count)
+        self._hold(count)
         runner = self.runner
         logits = runner.load_row(self, last, cancel)
         drawn, end = runner.decoder.run(logits, self.recurrent.addresses()[2], sampler, tokens, eog, count)
@@ -324,6 +337,7 @@ class Sequence:
             del evaluated[-1:]
         self.extend(evaluated, passes=len(evaluated))
         self.pages.shrink(self.position)
+        self._release()
         if end == REFUSED:
             sampler.refuse(logits)
         if end == CHANGED:
@@ -340,6 +354,20 @@ class Sequence:
             self.pages.shrink(self.position)
             raise
 
+    def _hold(self, count: int) -> None:
+        """Makes room for so many tokens in layers with a window. Raises OutOfMemoryError."""
+        try:
+            self.pages.hold(pages_of(self.position, self.position + count))
+        except EngineError:
+            self.pages.shrink(self.position)
+            raise
+
+    def _release(self) -> None:
+        """Gives back what layers with a window neither see from here on nor have to keep for going back."""
+        if self.runner.cache.windows.sizes:
+            held = self.pages.held[: self.pages.count]
+            self.pages.keep(self.places.kept(self.position, held))
+
     def extend(self, ids: list[int], passes: int = 1) -> None:
         """Takes in ids that so many complete passes have evaluated."""
         self.tokens += ids
@@ -349,6 +377,8 @@ class Sequence:
         """Keeps the state before several tokens are read and where they end: that is where one goes back to."""
         if reading or self._reading:
             self.recurrent.keep(self.position)
+        if reading != self._reading:
+            self.places.add(self.position)
         self._reading = reading
 
     def truncate(self, length: int) -> int:
@@ -357,10 +387,16 @@ class Sequence:
         A model with recurrent layers cannot go back to any length. Its state is kept where a call of `forward` with
         several tokens begins and ends, and it returns to the last such place, if that is not too long ago: then to an
         earlier one, or 0.
+
+        Layers with a window have what they see next at the present end and up to 64 tokens before it, and the same of
+        a few places: where calls of `forward` with several tokens began or ended, and where `truncate` was asked to go.
+        One returns to the last length up to the one asked for where all of them have what they need, or to 0.
         """
         length = max(0, min(length, self.position))
         if length < self.position:
-            length = self.recurrent.go_back(length)
+            kept = self.kept_by_truncating(length)
+            self.places.go_back(length)
+            length = self.recurrent.go_back(kept)
         del self.tokens[length:]
         self.pages.shrink(length)
         if self._exact is not None and length <= self._exact:
@@ -369,48 +405,64 @@ class Sequence:
 
     def kept_by_truncating(self, length: int) -> int:
         """What `truncate` and `fork` would return and keep."""
-        if not self.is_recurrent or length >= self.position:
-            return min(length, self.position)
-        return max((position for position in self.recurrent.positions if position <= length), default=0)
+        if length >= self.position:
+            return self.position
+        length = max(0, length)
+        while True:
+            kept = self.pages.longest(length)
+            if self.is_recurrent:
+                kept = max((position for position in self.recurrent.positions if position <= kept), default=0)
+            if kept == length:
+                return length
+            length = kept
 
     def fork(self, length: int) -> Sequence:
         """Another sequence that begins with the first `length` tokens of this one; nothing is evaluated for that.
 
         Both own the pages of these tokens. Whoever writes behind them first copies the last page if it is not full.
-        A model with recurrent layers keeps what `truncate` would: the fork's `position` says how much.
+        A model with recurrent layers or windows keeps what `truncate` would: the fork's `position` says how much.
         """
         length = max(0, min(length, self.position))
+        fork = Sequence(self.runner)
+        fork.places = self.places.fork()
         if length == self.position:
             self.recurrent.keep(length)
-        fork = Sequence(self.runner)
+        else:
+            fork.places.go_back(length)
         fork.recurrent = self.recurrent.fork()
-        length = fork.recurrent.go_back(length)
+        length = fork.recurrent.go_back(self.kept_by_truncating(length))
         fork.tokens = self.tokens[:length]
         fork.pages = self.pages.fork(length)
+        fork._release()
         fork._exact = None if self.exact >= length else self.exact
         return fork
 
     def remove(self, begin: int, end: int) -> None:
         """Drops the tokens from `begin` to before `end`; those behind move down to their place (see `shift`).
 
-        Raises UnsupportedModelError where keys cannot be moved, ContextFullError if pages shared with other sequences
-        cannot be copied; nothing has changed then.
+        Raises UnsupportedModelError where keys cannot be moved, or where layers with a window no longer have what they
+        would see at the new end, ContextFullError if pages shared with other sequences cannot be copied; nothing has
+        changed then.
         """
         if not 0 <= begin <= end <= self.position:
             raise EngineError(f"remove: expected tokens within 0 to {self.position}, found {begin} to {end}")
         check_shift(self.runner.model)
         if begin == end:
             return
+        held = check_windows(self.runner.model, self.pages, begin, end, self.position)
         self.pages.own(begin)
         if end < self.position:
-            move_down(self.runner, self.pages, begin, end, self.position)
+            move_down(self.runner, self.pages, begin, end, self.position, held)
             self._exact = min(self.exact, begin)
+        self.places.remove(begin, end)
         del self.tokens[begin:end]
         self.pages.shrink(self.position)
 
-    def restored(self, ids: list[int], exact: int) -> None:
+    def restored(self, ids: list[int], exact: int, places: Ids[int] = ()) -> None:
         """Says what the pages of this new sequence have been filled with, states included."""
         self.tokens = ids
+        self.places = Places(self.runner.cache.windows, places)
+        self._release()
         self._exact = exact if exact < len(ids) else None
 
     def close(self) -> None:

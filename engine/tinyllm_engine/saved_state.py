@@ -1,9 +1,10 @@
 """A sequence in a file: its tokens, their keys and values, and the states of recurrent layers.
 
     16 bytes    magic, version of the format, length of the description, its CRC-32
-    description JSON: what the rows belong to (model, cache, rotation) and how many there are
+    description JSON: what the rows belong to (model, cache, rotation), how many there are, and which are held
     tokens      int32 for each
-    pages       in order; of each the K of all layers, then the V
+    pages       in order; of each the K of layers that see everything, then the V; then, if held, what layers with a
+                window have of it
     states      one for each checkpoint, the last one at the end of the sequence
 
 Behind the tokens, each page and each state stands the CRC-32 of it. Numbers are little-endian. A file is used only if
@@ -29,8 +30,9 @@ import numpy as np
 from tinyllm_engine.cached_types import PAGE
 from tinyllm_engine.errors import OtherStateError, SavedStateError
 from tinyllm_engine.runner import Runner, Sequence
+from tinyllm_engine.windows import MOST_PLACES, runs
 
-MAGIC, VERSION = b"TLKV", 1
+MAGIC, VERSION = b"TLKV", 2
 HEAD, CHECKSUM = struct.Struct("<4sIII"), struct.Struct("<I")
 MOST_DESCRIPTION = 1 << 20  # bytes
 CHECKPOINTS = 4  # that are kept, the last ones: where the last answer began is among them
@@ -41,7 +43,7 @@ def saved_bytes(sequence: Sequence) -> int:
     """What `save` would write, its description aside."""
     cache = sequence.runner.cache
     checkpoints = min(CHECKPOINTS, len({*sequence.recurrent.positions, sequence.position}))
-    pages = sequence.pages.count * PAGE * cache.bytes_per_token
+    pages = sum(cache.bytes_of_page(bool(held)) for held in sequence.pages.held[: sequence.pages.count])
     return 4 * sequence.position + pages + checkpoints * cache.states.block_bytes
 
 
@@ -54,13 +56,16 @@ def save(sequence: Sequence, write: Callable[[Any], object], model: str) -> None
         "tokens": sequence.position,
         "exact": sequence.exact,
         "checkpoints": [checkpoint.position for checkpoint in checkpoints],
+        "held": runs(sequence.pages.held[: sequence.pages.count]),
+        "places": sequence.places.positions,
     }
     description = json.dumps(_description(runner, model) | counts).encode()
     write(HEAD.pack(MAGIC, VERSION, len(description), crc32(description)))
     write(description)
     _write_checked(write, [np.array(sequence.tokens, "<i4").view(np.uint8)])
-    for page in sequence.pages.table[: sequence.pages.count]:
-        _write_checked(write, runner.cache.page_bytes(int(page)))
+    pages = sequence.pages
+    for page, held in zip(pages.table[: pages.count], pages.held, strict=False):
+        _write_checked(write, runner.cache.page_bytes(int(page), bool(held)))
     for checkpoint in checkpoints:
         _write_checked(write, [checkpoint.block])
 
@@ -100,7 +105,7 @@ def _description(runner: Runner, model: str) -> dict[str, Any]:
     return {
         "model": model,
         "cache": "/".join(dict.fromkeys((cache.k_type.name, cache.v_type.name))),
-        "layers": [[shape.heads, shape.k_size, shape.v_size] for shape in cache.layers],
+        "layers": [[shape.heads, shape.k_size, shape.v_size, shape.window] for shape in cache.layers],
         "rotation": turning.hexdigest(),
         "state": cache.states.block_bytes,
     }
@@ -142,7 +147,8 @@ class _Saved:
         self.tokens = self._number(found, "tokens", 1, runner.context_length)
         self.exact = self._number(found, "exact", 0, self.tokens)
         self.positions = self._checkpoints(found.get("checkpoints"))
-        self.pages = -(-self.tokens // PAGE)
+        self.held = self._held(found.get("held"))
+        self.places = self._places(found.get("places"))
         self.start = file.tell()
         expected = self.start + sum(size + CHECKSUM.size for size in self._sizes())
         if (size := os.fstat(file.fileno()).st_size) != expected:
@@ -169,21 +175,22 @@ class _Saved:
         sequence = self.runner.new_sequence()
         try:
             sequence.pages.grow(self.tokens)
-            for page in sequence.pages.table[: self.pages]:
-                self._read_checked(self.runner.cache.page_bytes(int(page)))
+            sequence.pages.hold(np.flatnonzero(self.held))
+            for page, held in zip(sequence.pages.table, self.held, strict=False):
+                self._read_checked(self.runner.cache.page_bytes(int(page), bool(held)))
             for position in self.positions:
                 self._read_checked([sequence.recurrent.restored(position)])
         except BaseException:
             sequence.close()
             raise
-        sequence.restored(ids, self.exact)
+        sequence.restored(ids, self.exact, self.places)
         return sequence
 
     def _sizes(self) -> Iterator[int]:
         """Bytes of what stands between two checksums."""
         cache = self.runner.cache
         yield 4 * self.tokens
-        yield from [PAGE * cache.bytes_per_token] * self.pages
+        yield from (cache.bytes_of_page(bool(held)) for held in self.held)
         yield from [cache.states.block_bytes] * len(self.positions)
 
     def _describe(self) -> dict[str, Any]:
@@ -220,6 +227,25 @@ class _Saved:
             valid = valid and not found
         if not valid:
             self._fail(f"checkpoints: expected places up to {self.tokens}, found {found!r:.80}")
+        return list(found)
+
+    def _held(self, found: Any) -> np.ndarray:
+        """bool [pages]: of which there is all; what layers with a window see next is among them."""
+        held, end = np.zeros(-(-self.tokens // PAGE), np.bool_), 0
+        for run in found if isinstance(found, list) else ():
+            valid = isinstance(run, list) and len(run) == 2 and all(type(page) is int for page in run)
+            if not valid or not end <= run[0] < run[1] <= len(held):
+                self._fail(f"held: expected pages within {end} to {len(held)}, found {run!r:.80}")
+            held[run[0] : run[1]], end = True, run[1]
+        needed = self.runner.cache.windows.needed(self.tokens)
+        if not held[needed.start : needed.stop].all():
+            self._fail(f"held: expected the pages {needed.start} to {needed.stop}, found {found!r:.80}")
+        return held
+
+    def _places(self, found: Any) -> list[int]:
+        valid = isinstance(found, list) and len(found) <= MOST_PLACES
+        if not valid or not all(type(place) is int and 0 < place <= self.runner.context_length for place in found):
+            self._fail(f"places: expected at most {MOST_PLACES} places, found {found!r:.80}")
         return list(found)
 
     def _read_checked(self, parts: Iterable[np.ndarray]) -> None:

@@ -6,7 +6,8 @@ made, and it was made while the removed tokens could still be seen: what comes a
 fresh evaluation of the remaining tokens gives. It still knows something of what is gone.
 
 Not every model permits it: positions that are learned or that recurrent layers have counted are part of every value,
-and a norm after the rotation cannot be undone.
+and a norm after the rotation cannot be undone. Layers with a window move what they still have, which may not be all
+that they would see at the new end.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tinyllm_engine.parts.attention import Attention
 from tinyllm_engine.parts.latent_attention import AbsorbedHeads, LatentAttention
 from tinyllm_engine.rope import Rope
 from tinyllm_engine.weights import Layer
+from tinyllm_engine.windows import runs
 
 if TYPE_CHECKING:
     from tinyllm_engine.model import Model
@@ -46,6 +48,20 @@ def check_shift(model: Model) -> None:
                 raise UnsupportedModelError(f"{where} blk.{block}.attn_k_norm norms keys that have been rotated")
 
 
+def check_windows(model: Model, pages: PageTable, begin: int, end: int, position: int) -> NDArray[np.bool_]:
+    """Which pages layers with a window have once the rows from `end` to `position` are at `begin`: bool [pages].
+
+    UnsupportedModelError if what they see from there on is not among them.
+    """
+    held = pages.held_after_removing(begin, end, position)
+    needed = pages.cache.windows.needed(position - (end - begin))
+    if not held[needed.start : needed.stop].all():
+        raise UnsupportedModelError(
+            f"{model.path}: tokens cannot be removed here: layers with a window no longer have those before"
+        )
+    return held
+
+
 def rotation_of(layer: Layer) -> tuple[Rope, int] | None:
     """How cached keys of a layer rotate, and from which element of a head on; None where they do not."""
     for part in layer.mixers:
@@ -57,19 +73,28 @@ def rotation_of(layer: Layer) -> tuple[Rope, int] | None:
     return None
 
 
-def move_down(runner: Runner, pages: PageTable, begin: int, end: int, position: int) -> None:
-    """Moves the rows from `end` to `position` down to `begin`, in pages that nobody shares from `begin` on."""
-    layers = runner.model.weights.layers
+def move_down(runner: Runner, pages: PageTable, begin: int, end: int, position: int, held: NDArray[np.bool_]) -> None:
+    """Moves the rows from `end` to `position` down to `begin`, in pages that nobody shares from `begin` on.
+
+    held: what `check_windows` found
+    """
+    layers, last = runner.model.weights.layers, position - (end - begin)
+    whole = [(begin, last)]
+    windowed = [(max(begin, first * PAGE), min(last, until * PAGE)) for first, until in runs(held)]
+    first_moved = begin // PAGE
+    pages.hold(np.flatnonzero(held[first_moved:]) + first_moved)
     turns = {rope: _turns(rope, runner.context_length, begin, end, position) for rope in runner.model.weights.ropes}
 
     def move(layer: int) -> None:
         rotation = rotation_of(layers[layer])
         turned = None if rotation is None else (*turns[rotation[0]], rotation[0].interleaved, rotation[1])
-        _move_layer(runner.cache, layer, pages, begin, end, position, turned)
+        for first, until in windowed if runner.cache.is_windowed[layer] else whole:
+            _move_layer(runner.cache, layer, pages, begin, end - begin, range(first, until), turned)
 
     cached = [layer for layer, shape in enumerate(runner.cache.layers) if shape.heads]
     with ThreadPoolExecutor(runner.threads) as pool:  # NumPy lets go of the interpreter
         list(pool.map(move, cached))
+    pages.keep(np.append(held, np.zeros(pages.count - len(held), np.bool_)))
 
 
 Turns = tuple[NDArray[np.float32], NDArray[np.float32]]
@@ -89,12 +114,15 @@ def _turns(rope: Rope, context_length: int, begin: int, end: int, position: int)
 
 
 def _move_layer(
-    cache: KVCache, layer: int, pages: PageTable, begin: int, end: int, position: int, turned: Turned | None
+    cache: KVCache, layer: int, pages: PageTable, begin: int, gap: int, targets: range, turned: Turned | None
 ) -> None:
-    """Piece by piece from the first row on: a row's old place is behind its new one, so nothing is lost."""
-    gap, target = end - begin, begin
-    while target < position - gap:
-        until = min((target // PAGE + PIECE) * PAGE, position - gap)
+    """Fills rows from those `gap` behind them; the first that is turned at all is `begin`.
+
+    Piece by piece from the first row on: a row's old place is behind its new one, so nothing is lost.
+    """
+    target = targets.start
+    while target < targets.stop:
+        until = min((target // PAGE + PIECE) * PAGE, targets.stop)
         first = (target + gap) // PAGE
         sources = pages.table[first : -(-(until + gap) // PAGE)]
         rows = slice(target + gap - first * PAGE, until + gap - first * PAGE)

@@ -25,6 +25,7 @@ from tinyllm_engine.program import Program
 from tinyllm_engine.runner import Runner
 from tinyllm_engine.team import Team
 from tinyllm_engine.twin import BLOCK, F32, TWINS, Arguments, Written, near, silu, twin
+from tinyllm_engine.windows import pages_of
 
 
 class KernelMismatchError(EngineError):
@@ -383,6 +384,7 @@ def check_pass(runner: Runner, ids: Ids[int], all_logits: bool = False) -> np.nd
     """
     sequence = runner.sequence()
     sequence.pages.grow(sequence.position + len(ids))
+    sequence.pages.hold(pages_of(sequence.position, sequence.position + len(ids)))
     program, logits = runner.set_rows(sequence, ids, all_logits)
     check(program, runner.team)
     sequence.extend(list(ids))

@@ -14,7 +14,7 @@ A layer lets rows see each other (its mixers: attention, or what stands in its p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from tinyllm_engine.config import ModelConfig
@@ -77,7 +77,7 @@ class Layer:
 
     @property
     def cached(self) -> LayerShape:
-        """The rows of K and V that the block keeps of a token."""
+        """The rows of K and V that the block keeps of a token; others may read them, too (see `cached` of Weights)."""
         return next(
             (mixer.cached for mixer in self.mixers if isinstance(mixer, Attention | LatentAttention)), NOTHING_CACHED
         )
@@ -115,6 +115,18 @@ class Weights:
     ropes: tuple[Rope, ...]
     layer_inputs: LayerInputs | None = None
     streams: Streams | None = None
+
+    @property
+    def cached(self) -> list[LayerShape]:
+        """What each block keeps of a token. It has a window only if all that read it have the same."""
+        shapes = [layer.cached for layer in self.layers]
+        for layer in self.layers:
+            for mixer in layer.mixers:
+                if isinstance(mixer, Attention) and mixer.source is not None:
+                    shape = shapes[mixer.source]
+                    if shape.window != mixer.scoring.window:
+                        shapes[mixer.source] = replace(shape, window=0)
+        return shapes
 
 
 def check_sizes(config: ModelConfig, path: str) -> None:

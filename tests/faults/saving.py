@@ -60,6 +60,7 @@ class Program:
         """Keeps a cache of so many tokens."""
         sequence = self.branches.runner.new_sequence()
         sequence.pages.grow(count)
+        sequence.pages.hold(range(sequence.pages.count))
         sequence.restored(ids_of(count), count)
         for memory, expected in zip(_memory(sequence), rows_of(count), strict=True):
             memory[:] = expected

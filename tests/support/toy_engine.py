@@ -17,6 +17,7 @@ from tinyllm_engine.errors import EngineError, OtherStateError, TemplateError, U
 from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token, common_prefix
 from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
+from tinyllm_engine.windows import Windows
 
 START, END = 300, 301  # <|im_start|>, <|im_end|>
 PAIR = 302  # another spelling of "he": h and e as two tokens is what the tokenizer makes of it
@@ -90,8 +91,7 @@ class ToyModel:
         self.wanted_template: str | None = None
         self.adapters: tuple[Any, ...] = ()
         self.config = SimpleNamespace(architecture="llama", context_length=self.context_length)
-        layer = SimpleNamespace(cached=LayerShape(2, 8, 8))
-        self.weights = SimpleNamespace(layers=[layer, layer])
+        self.weights = SimpleNamespace(cached=[LayerShape(2, 8, 8)] * 2)
 
     def choose_template(self, wanted: str = "") -> Any:
         self.wanted_template = wanted
@@ -118,6 +118,10 @@ class ToySequence:
 
     def kept_by_truncating(self, length: int) -> int:
         return length
+
+    @property
+    def held_rows(self) -> list[tuple[int, int]]:
+        return [(self.position - 16, self.position)]
 
     def fork(self, length: int) -> ToySequence:
         fork = ToySequence(self.runner)
@@ -160,6 +164,7 @@ def save_toy(sequence: ToySequence, write: Callable[[bytes], object], model: str
 class ToyCache:
     def __init__(self, runner: Any) -> None:
         self.runner = runner
+        self.windows = Windows()
 
     @property
     def bytes_in_use(self) -> int:

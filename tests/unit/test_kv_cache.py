@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tinyllm_engine.errors import ContextFullError, OutOfMemoryError, UnsupportedModelError
 from tinyllm_engine.kv_cache import PAGE, KVCache, LayerShape, PageTable
+from tinyllm_engine.measure import private_bytes
 from tinyllm_engine.memory import array_at
 
 SHAPES = [LayerShape(2, 64, 64), LayerShape(1, 80, 96)]
@@ -86,6 +87,26 @@ def test_a_dropped_page_gives_its_memory_back():
         inner = memory[first][mmap.PAGESIZE : -mmap.PAGESIZE]
         assert not inner.any()  # reads as zero: the system has taken it
         assert (memory[second] == 7).all()
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED") or sys.platform != "linux", reason="needs MADV_DONTNEED")
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_windowed_parts_that_are_dropped_give_their_memory_back(kv_type):
+    """Those of q8_0 end in the middle of a page of the system; neighbours that are free go together."""
+    cache = KVCache([LayerShape(8, 64, 64), LayerShape(32, 64, 64, window=100)], 1 << 15, kv_type)
+    table, before = PageTable(cache, 1 << 15), private_bytes()
+    table.grow(128 * PAGE)
+    table.hold(range(128))
+    for page in table.table[:128]:
+        for part in cache.page_bytes(int(page)):
+            part[:] = 1
+    whole = private_bytes() - before
+    table.keep(np.arange(128) >= 120)
+    left = private_bytes() - before
+    assert cache.bytes_in_use < 0.3 * cache.bytes_per_token * 128 * PAGE
+    assert abs(whole - left - (128 * PAGE * cache.bytes_per_token - cache.bytes_in_use)) < 0.02 * whole
+    for page in table.table[:128]:
+        assert all((part == 1).all() for part in cache.page_bytes(int(page), windowed=page >= table.table[120]))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 500)), max_size=30))

@@ -125,11 +125,11 @@ def test_private_memory_is_what_the_system_says(tmp_path):
 def test_a_curve_of_contexts(tmp_path_factory):
     path = write_toy_model(tmp_path_factory.mktemp("curve"), "llama-gqa", context_length=300)
     runner = ReferenceRunner(Model.open(path))
-    runner.vocab_size, runner.kv_bytes_per_token = 128, 1000
+    runner.vocab_size, runner.cache = 128, SimpleNamespace(bytes_in_use=128_000)
     seen = []
     points = context_curve(runner, 8192, runs=2, progress=lambda *stage: seen.append(stage))
     assert [point.tokens for point in points] == [128, 256, 300]
-    assert [point.cache_mb for point in points] == [0.128, 0.256, 0.3]
+    assert [point.cache_mb for point in points] == [0.128, 0.128, 0.128]
     assert points[0].added_ms == 0
     assert points[0].prefill_tokens_per_second == points[0].last_tokens_per_second > 0
     assert seen[-1] == ("measuring", 6, 6)

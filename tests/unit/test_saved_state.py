@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import recurrent_model
+from support import recurrent_model, windowed_model
 from support.golden import GOLDEN
 from tinyllm_engine.errors import ContextFullError, SavedStateError
 from tinyllm_engine.model import Model
@@ -31,9 +31,15 @@ def written(sequence, path, model=NAME):
     return path
 
 
-@pytest.fixture(scope="module", params=["attention", "recurrent"])
+@pytest.fixture(scope="module", params=["attention", "recurrent", "windowed", "hybrid"])
 def runner(request, tmp_path_factory):
-    path = QUANTIZED if request.param == "attention" else recurrent_model.write(tmp_path_factory.mktemp("m") / "m.gguf")
+    path = tmp_path_factory.mktemp("m") / "m.gguf"
+    if request.param == "attention":
+        path = QUANTIZED
+    elif request.param == "recurrent":
+        recurrent_model.write(path)
+    else:
+        windowed_model.write(path, request.param)
     made = Runner(Model.open(path), context_length=2 * CONTEXT, threads=2)
     yield made
     made.close()
@@ -43,8 +49,8 @@ def runner(request, tmp_path_factory):
 def nothing_is_lost(request):
     yield
     if "runner" in request.fixturenames:
-        found = request.getfixturevalue("runner")
-        assert found.cache.pages_in_use == found.cache.states.blocks == 0
+        cache = request.getfixturevalue("runner").cache
+        assert cache.pages_in_use == cache.windowed_pages_in_use == cache.states.blocks == 0
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +81,30 @@ def test_it_comes_back_as_it_was(runner, tmp_path, count):
         assert back.truncate(100) == sequence.truncate(100) == 100
         assert np.array_equal(back.forward([5]), sequence.forward([5]))
     sequence.close()
+    back.close()
+
+
+def test_of_windows_only_what_is_held_is_written(runner, tmp_path, monkeypatch):
+    windowed_model.poison(monkeypatch)
+    sequence, cache = runner.new_sequence(), runner.cache
+    sequence.forward(ids_of(400))
+    for id in ids_of(30, 2):
+        sequence.forward([id])
+    path = written(sequence, tmp_path / "saved.kv")
+    assert saved_bytes(sequence) < path.stat().st_size < saved_bytes(sequence) + 1000
+    held = int(sequence.pages.held[: sequence.pages.count].sum())
+    assert held == (3 if cache.windows.sizes else 7)
+    rows = 7 * cache.bytes_of_page(windowed=False) + held * (cache.bytes_of_page(True) - cache.bytes_of_page(False))
+    states = len(sequence.recurrent.positions) * cache.states.block_bytes
+    assert saved_bytes(sequence) == 4 * 430 + rows + states
+    rows, places = sequence.held_rows, sequence.places.positions
+    found = sequence.forward([3, 4]), sequence.truncate(399), sequence.forward([5])
+    sequence.close()
+    back = load(runner, path, NAME)
+    assert (back.held_rows, back.places.positions) == (rows, places)
+    assert np.array_equal(back.forward([3, 4]), found[0])
+    assert back.truncate(399) == found[1] == (0 if cache.states.block_bytes else 399)
+    assert np.array_equal(back.forward([5]), found[2])
     back.close()
 
 
@@ -128,16 +158,28 @@ def described(saved, **changes):
     ("changes", "why"),
     [
         ({"cache": "f32"}, "cache: expected 'f16', found 'f32'"),
-        ({"layers": [[2, 64, 64]] * 3}, "layers: expected"),
+        ({"layers": [[2, 64, 64, 0]] * 3}, "layers: expected"),
         ({"rotation": "0"}, "rotation: expected"),
         ({"state": 64}, "state: expected 0, found 64"),
         ({"tokens": 1 << 60}, "tokens: expected 1 to 256, found 1152921504606846976"),
         ({"tokens": 0}, "tokens: expected 1 to 256"),
         ({"tokens": True}, "tokens: expected 1 to 256"),
-        ({"tokens": 200}, r"expected \d+ bytes, found"),
+        ({"tokens": 200, "held": [[0, 4]]}, r"expected \d+ bytes, found"),
         ({"exact": 71}, "exact: expected 0 to 70, found 71"),
         ({"checkpoints": [70]}, "checkpoints: expected"),
         ({"checkpoints": "\x1b[31m"}, "checkpoints: expected"),
+        ({"held": []}, r"held: expected the pages 0 to 2, found \[\]"),
+        ({"held": None}, "held: expected the pages 0 to 2, found None"),
+        ({"held": [[0, 1]]}, "held: expected the pages 0 to 2"),
+        ({"held": [[0, 3]]}, r"held: expected pages within 0 to 2, found \[0, 3\]"),
+        ({"held": [[0, 1], [0, 2]]}, r"held: expected pages within 1 to 2, found \[0, 2\]"),
+        ({"held": [[-1, 2]]}, "held: expected pages within 0 to 2"),
+        ({"held": [[0, True]]}, "held: expected pages within 0 to 2"),
+        ({"held": [2]}, "held: expected pages within 0 to 2"),
+        ({"places": [70] * 9}, "places: expected at most 8"),
+        ({"places": [257]}, "places: expected at most 8"),
+        ({"places": [0]}, "places: expected at most 8"),
+        ({"places": "70"}, "places: expected at most 8"),
     ],
 )
 def test_descriptions_that_do_not_fit(small, tmp_path, changes, why):
@@ -152,11 +194,11 @@ def test_descriptions_that_do_not_fit(small, tmp_path, changes, why):
     [
         (b"", "no saved state"),
         (b"GGUF" + bytes(100), "no saved state"),
-        (HEAD.pack(MAGIC, 2, 2, 0) + b"{}", "version: expected 1, found 2"),
-        (HEAD.pack(MAGIC, 1, 1 << 31, 0), "description: expected at most 1048576 bytes"),
-        (HEAD.pack(MAGIC, 1, 2, 5) + b"{}", "description is damaged"),
-        (HEAD.pack(MAGIC, 1, 2, zlib.crc32(b"[]")) + b"[]", "description is damaged"),
-        (HEAD.pack(MAGIC, 1, 50000, zlib.crc32(b"[" * 50000)) + b"[" * 50000, "description is damaged"),
+        (HEAD.pack(MAGIC, 1, 2, 0) + b"{}", "version: expected 2, found 1"),
+        (HEAD.pack(MAGIC, 2, 1 << 31, 0), "description: expected at most 1048576 bytes"),
+        (HEAD.pack(MAGIC, 2, 2, 5) + b"{}", "description is damaged"),
+        (HEAD.pack(MAGIC, 2, 2, zlib.crc32(b"[]")) + b"[]", "description is damaged"),
+        (HEAD.pack(MAGIC, 2, 50000, zlib.crc32(b"[" * 50000)) + b"[" * 50000, "description is damaged"),
     ],
 )
 def test_what_is_no_saved_state(small, tmp_path, content, why):

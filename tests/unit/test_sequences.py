@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import recurrent_model
+from support import recurrent_model, windowed_model
 from support.golden import GOLDEN
 from tinyllm_engine.branches import Branches
 from tinyllm_engine.errors import ContextFullError
@@ -62,10 +62,31 @@ def recurrent(tmp_path_factory):
     kind.close()
 
 
-@pytest.fixture(params=["attention", "recurrent"])
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory):
+    kind = Kind(windowed_model.write(tmp_path_factory.mktemp("windowed") / "toy.gguf"))
+    yield kind
+    kind.close()
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory):
+    """Layers with a window beside recurrent ones."""
+    kind = Kind(windowed_model.write(tmp_path_factory.mktemp("hybrid") / "toy.gguf", "hybrid"))
+    yield kind
+    kind.close()
+
+
+@pytest.fixture(autouse=True)
+def released_rows_are_not_read(monkeypatch):
+    windowed_model.poison(monkeypatch)
+
+
+@pytest.fixture(params=["attention", "recurrent", "windowed", "hybrid"])
 def kind(request):
     found = request.getfixturevalue(request.param)
-    assert found.runner.cache.pages_in_use == found.runner.cache.states.blocks == 0
+    cache = found.runner.cache
+    assert cache.pages_in_use == cache.windowed_pages_in_use == cache.states.blocks == 0
     yield found
     found.runner.cache.make_room = lambda: False
     found.runner.sequence().close()
@@ -108,7 +129,7 @@ def test_a_fork_goes_on_as_a_fresh_start_would(kind, kept):
     one.forward(ids_of(100))
     one.forward(ids_of(50, seed=2))
     other = one.fork(kept)
-    if kind.runner.cache.states.block_bytes:
+    if kind.runner.cache.states.block_bytes:  # what is needed by windows is still there
         assert other.position == max(p for p in (0, 100, 150) if p <= kept)
     else:
         assert other.position == min(kept, 150)
@@ -238,13 +259,14 @@ def test_recurrent_states_have_a_limit_too(recurrent):
 def close(branches):
     for sequence in branches.kept:
         sequence.close()
-    assert branches.runner.cache.pages_in_use == branches.runner.cache.states.blocks == 0
+    cache = branches.runner.cache
+    assert cache.pages_in_use == cache.windowed_pages_in_use == cache.states.blocks == 0
 
 
 # --- any sequence of operations ---------------------------------------------------------------------------------------
 
 STEP = st.tuples(
-    st.sampled_from(["forward", "one by one", "fork", "truncate", "drop", "reload"]),
+    st.sampled_from(["forward", "one by one", "fork", "truncate", "go back", "drop", "reload"]),
     st.integers(0, 3),
     st.integers(0, 90),
 )
@@ -252,7 +274,7 @@ STEP = st.tuples(
 
 @settings(max_examples=25)
 @given(steps=st.lists(STEP, max_size=14))
-@pytest.mark.parametrize("name", ["attention", "recurrent"])
+@pytest.mark.parametrize("name", ["attention", "recurrent", "windowed", "hybrid"])
 def test_any_operations(request, tmp_path_factory, name, steps):
     kind, path = request.getfixturevalue(name), tmp_path_factory.getbasetemp() / "any.kv"
     cache = kind.runner.cache
@@ -273,6 +295,9 @@ def test_any_operations(request, tmp_path_factory, name, steps):
                 case "truncate":
                     kept = sequence.kept_by_truncating(number)
                     assert sequence.truncate(number) == kept == sequence.position
+                case "go back":
+                    kept = sequence.kept_by_truncating(sequence.position - number)
+                    assert sequence.truncate(sequence.position - number) == kept == sequence.position
                 case "drop":
                     sequence.close()
                 case "reload" if sequence.position:
@@ -287,8 +312,12 @@ def test_any_operations(request, tmp_path_factory, name, steps):
         owned = [set(map(int, each.pages.table[: each.pages.count])) for each in sequences]
         assert [len(pages) for pages in owned] == [-(-each.position // PAGE) for each in sequences]
         assert len(set().union(*owned)) == cache.pages_in_use
+        held = [set(each.pages.table[each.pages.held].tolist()) for each in sequences]
+        assert len(set().union(*held)) == cache.windowed_pages_in_use
+        for each in sequences:
+            assert each.pages.held[list(cache.windows.needed(each.position))].all()
     for sequence in sequences:
         if cache.pages_in_use < cache.pages - 1:
             kind.check(sequence)
         sequence.close()
-    assert cache.pages_in_use == cache.states.blocks == 0
+    assert cache.pages_in_use == cache.windowed_pages_in_use == cache.states.blocks == 0

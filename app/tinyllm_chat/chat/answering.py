@@ -261,10 +261,11 @@ class _Writer:
                 used,
                 info.context_length,
                 runner.cache.bytes_in_use,
-                info.context_length * info.cache_bytes_per_token + runner.state_bytes,
+                info.full_cache_bytes,
                 tuple(_cached(self._with_answer(), used, self._reused)),
                 self._reused,
                 len(self._prompt.ids) - self._reused,
+                tuple(self._opened.sequence.held_rows) if runner.cache.windows.sizes else None,
             )
         )
 

@@ -12,8 +12,11 @@ DEFAULT = "f16"
 
 
 def cached_shapes(model: Any) -> list[Any]:
-    """What each layer caches of a token: its heads, k_size and v_size. Blocks without attention have no heads."""
-    return [layer.cached for layer in model.weights.layers]
+    """What each layer caches of a token: its heads, k_size and v_size, and the window in which it keeps that.
+
+    Blocks without attention have no heads.
+    """
+    return list(model.weights.cached)
 
 
 def types_for(shapes: Sequence[Any], k_type: str, v_type: str) -> tuple[str, str, list[str]]:
@@ -39,6 +42,23 @@ def bytes_per_token(shapes: Sequence[Any], k_type: str, v_type: str) -> int:
     keys = sum(int(shape.heads * shape.k_size) for shape in shapes)
     values = sum(int(shape.heads * shape.v_size) for shape in shapes)
     return max(1, keys * k_bytes // k_block + values * v_bytes // v_block)
+
+
+def lasting_bytes_per_token(shapes: Sequence[Any], k_type: str, v_type: str, context_length: int) -> int:
+    """Of these, the bytes in layers that see the whole context: the others give theirs back behind their windows."""
+    lasting = [shape for shape in shapes if not 0 < abs(shape.window) < context_length]
+    return bytes_per_token(lasting, k_type, v_type) if any(shape.heads for shape in lasting) else 0
+
+
+def full_bytes(shapes: Sequence[Any], k_type: str, v_type: str, context_length: int) -> int:
+    """What a cache takes at most: all rows of layers that see the whole context, and of the others what they keep."""
+    from tinyllm_engine.cached_types import PAGE
+    from tinyllm_engine.windows import Windows
+
+    windows = Windows.within(context_length, [shape.window for shape in shapes if shape.heads])
+    kept = min(context_length, PAGE * windows.most_pages(-(-context_length // PAGE)))
+    lasting = lasting_bytes_per_token(shapes, k_type, v_type, context_length)
+    return context_length * lasting + kept * (bytes_per_token(shapes, k_type, v_type) - lasting)
 
 
 def described(k_type: str, v_type: str) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes, types_for
+from tinyllm_chat.chat.cache_types import cached_shapes, full_bytes, types_for
 from tinyllm_chat.chat.errors import reason_of
 from tinyllm_chat.chat.fingerprint import model_files
 from tinyllm_chat.chat.memory import free_memory
@@ -79,9 +80,9 @@ class Describer:
     def _with_memory(self, known: ModelFacts, model: Model, file_bytes: int) -> ModelFacts:
         free, options, shapes = self._free(), self._options, cached_shapes(model)
         k_type, v_type, _ = types_for(shapes, options.cache_type_k, options.cache_type_v)
-        per_token = bytes_per_token(shapes, k_type, v_type)
-        length, _ = choose_context(model.config.context_length, options.context_length, per_token, free)
-        memory = file_bytes + min(length, USUAL_LENGTH) * per_token
+        full = partial(full_bytes, shapes, k_type, v_type)
+        length, _ = choose_context(model.config.context_length, options.context_length, full, free)
+        memory = file_bytes + full(min(length, USUAL_LENGTH))
         return ModelFacts(
             known.architecture,
             known.file_type,

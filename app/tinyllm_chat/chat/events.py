@@ -28,6 +28,8 @@ class ModelInfo:
     context_length: int  # in force
     model_context_length: int  # the model's own
     cache_bytes_per_token: int
+    lasting_bytes_per_token: int  # of these, in layers that see the whole context: the others keep windows only
+    full_cache_bytes: int  # that the cache can take
     cache_type: str  # "f16", or "q8_0/f16": of keys and of values
     threads: int
     reasons: bool = False  # it can think before it answers
@@ -73,6 +75,7 @@ class CacheState:
     segments: tuple[CacheSegment, ...] = ()
     reused: int = 0  # tokens of the last prompt that were found in the cache
     evaluated: int = 0  # and those that were not
+    held: tuple[tuple[int, int], ...] | None = None  # tokens that layers with a window still have; None: there are none
 
 
 @dataclass(frozen=True, slots=True)

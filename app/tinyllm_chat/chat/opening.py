@@ -6,13 +6,21 @@ import contextlib
 import os
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.adapters import adapter_files
-from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes, described, types_for
+from tinyllm_chat.chat.cache_types import (
+    cached_shapes,
+    described,
+    full_bytes,
+    lasting_bytes_per_token,
+    types_for,
+)
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.errors import SettingsError
 from tinyllm_chat.chat.events import ModelInfo
@@ -97,8 +105,8 @@ def open_model(
     model = engine.Model.open(str(path), progress=None if notes else report, adapters=adapters)
     shapes, own = cached_shapes(model), model.config.context_length
     k_type, v_type, type_notes = types_for(shapes, options.cache_type_k, options.cache_type_v)
-    per_token = bytes_per_token(shapes, k_type, v_type)
-    context_length, context_notes = choose_context(own, options.context_length, per_token, memory)
+    full = partial(full_bytes, shapes, k_type, v_type)
+    context_length, context_notes = choose_context(own, options.context_length, full, memory)
     # Before the costly part: a model whose text cannot be made into tokens is of no use to a chat.
     tokenizer = model.tokenizer
     notes += [*type_notes, *context_notes, *getattr(tokenizer, "notes", ())]
@@ -130,6 +138,8 @@ def open_model(
             context_length=runner.context_length,
             model_context_length=model.config.context_length,
             cache_bytes_per_token=runner.kv_bytes_per_token,
+            lasting_bytes_per_token=lasting_bytes_per_token(shapes, k_type, v_type, context_length),
+            full_cache_bytes=full(context_length) + runner.state_bytes,
             cache_type=described(k_type, v_type),
             threads=runner.threads,
             reasons=template is not None and template.marks is not None,
@@ -144,27 +154,34 @@ def open_model(
 
 
 def choose_context(
-    own: int, asked: int, per_token: int, memory: int | None, lazy: bool = LAZY
+    own: int, asked: int, full: Callable[[int], int], memory: int | None, lazy: bool = LAZY
 ) -> tuple[int, list[str]]:
     """The context length in tokens, and what the user must know about it.
 
-    own: the model's; asked: by the settings, 0 for the model's own; per_token: bytes of cache; lazy: they are taken
-    only when they are used. Where they are not, the model's own length is cut to what half the free memory holds.
+    own: the model's; asked: by the settings, 0 for the model's own; full: bytes of a full cache of so many tokens;
+    lazy: they are taken only when they are used. Where they are not, the model's own length is cut to what half the
+    free memory holds.
     """
     length, notes = asked or own, []
     if length > own:
         notes.append(f"a context of {length} tokens is longer than the {own} that the model was made for")
     if memory is None:
         return length, notes
-    fitting = memory // per_token // 256 * 256
-    if not asked and not lazy and length > fitting // 2:
-        length = min(own, max(SMALLEST_CONTEXT, fitting // 2))
+
+    def fitting(limit: int, step: int) -> int:
+        """The largest multiple of `step` whose cache takes no more."""
+        lengths = range(step, max(own, length) + step, step)
+        return step * bisect_right(lengths, limit, key=full)
+
+    if not asked and not lazy and full(length) > memory // 2:
+        length = min(own, max(SMALLEST_CONTEXT, fitting(memory // 2, 128)))
         half = f"a full cache takes about half of the {_size(memory)} that are free"
         notes.append(f"context {length} of {own} tokens: {half}")
-    elif length > fitting:
-        full = f"a full cache of {length} tokens takes {_size(length * per_token)}"
-        advice = f": -c {fitting} fits" if fitting else ""
-        notes.append(f"{full}, {_size(memory)} of memory are free{advice}")
+    elif full(length) > memory:
+        fits = fitting(memory, 256)
+        advice = f": -c {fits} fits" if fits else ""
+        takes = f"a full cache of {length} tokens takes {_size(full(length))}"
+        notes.append(f"{takes}, {_size(memory)} of memory are free{advice}")
     return length, notes
 
 

@@ -348,7 +348,7 @@ class ScriptedBackend:
         per_token = self._model.cache_bytes_per_token if self._model is not None else 0
         assert self._answer is not None
         prompt, reused = sum(map(_count, self._answer.request.messages)), self._answer.reused
-        full = self.context_length * per_token
+        full = self._model.full_cache_bytes if self._model is not None else 0
         return CacheState(used, self.context_length, used * per_token, full, tuple(segments), reused, prompt - reused)
 
 
@@ -400,6 +400,8 @@ def model_info(path: str, *, context_length: int = 8192, **changes: Any) -> Mode
         "context_length": context_length,
         "model_context_length": 8192,
         "cache_bytes_per_token": 23_040,
+        "lasting_bytes_per_token": 23_040,
+        "full_cache_bytes": context_length * 23_040,
         "cache_type": "f16",
         "threads": 2,
     }

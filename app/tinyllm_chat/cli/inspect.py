@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,6 +30,7 @@ class Memory:
     context_length: int  # tokens
     cache_type: str
     cache_bytes_per_token: int
+    lasting_bytes_per_token: int  # of these, in layers that see the whole context: the others keep windows only
     cache_bytes: int  # when the context is full
     weight_bytes: int  # read in place from the file
     free_bytes: int | None
@@ -176,7 +178,14 @@ def _memory(model: Model, context_length: int | None, k_type: str, v_type: str) 
     """None where the file does not describe a model."""
     from tinyllm_engine.errors import EngineError
 
-    from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes, described, types_for
+    from tinyllm_chat.chat.cache_types import (
+        bytes_per_token,
+        cached_shapes,
+        described,
+        full_bytes,
+        lasting_bytes_per_token,
+        types_for,
+    )
     from tinyllm_chat.chat.memory import free_memory
     from tinyllm_chat.chat.opening import choose_context
 
@@ -185,10 +194,18 @@ def _memory(model: Model, context_length: int | None, k_type: str, v_type: str) 
     except EngineError:
         return None
     k_type, v_type, notes = types_for(shapes, k_type, v_type)
-    free, per_token = free_memory(), bytes_per_token(shapes, k_type, v_type)
-    length, length_notes = choose_context(own, context_length or 0, per_token, free)
-    kind = described(k_type, v_type)
-    return Memory(length, kind, per_token, length * per_token, model.weight_bytes, free, notes + length_notes)
+    free, full = free_memory(), partial(full_bytes, shapes, k_type, v_type)
+    length, length_notes = choose_context(own, context_length or 0, full, free)
+    return Memory(
+        length,
+        described(k_type, v_type),
+        bytes_per_token(shapes, k_type, v_type),
+        lasting_bytes_per_token(shapes, k_type, v_type, length),
+        full(length),
+        model.weight_bytes,
+        free,
+        notes + length_notes,
+    )
 
 
 def _types(model: Model) -> dict[str, dict[str, int]]:
@@ -251,12 +268,16 @@ def _print_adapter(adapter: dict[str, Any]) -> None:
 
 def _print_memory(memory: Memory) -> None:
     click.echo(f"\nMemory at a context of {memory.context_length} tokens")
+    lasting = memory.lasting_bytes_per_token
+    each = f"{size(memory.cache_bytes_per_token)} a token"
+    if lasting < memory.cache_bytes_per_token:
+        each += f", {size(lasting)} behind windows"
     free = "unknown" if memory.free_bytes is None else size(memory.free_bytes)
     for label, amount in (
         ("weights", f"{size(memory.weight_bytes):>8}  read in place from the file"),
         (
             "KV cache",
-            f"{size(memory.cache_bytes):>8}  {memory.cache_type}, {size(memory.cache_bytes_per_token)} a token",
+            f"{size(memory.cache_bytes):>8}  {memory.cache_type}, {each}",
         ),
         ("free now", f"{free:>8}"),
     ):

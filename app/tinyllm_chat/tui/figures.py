@@ -8,7 +8,7 @@ from textual.timer import Timer
 
 from tinyllm_chat.chat.events import CacheState
 from tinyllm_chat.tui.widgets.bars import Rule, VerticalRule, status, status_room
-from tinyllm_chat.tui.widgets.cache import CacheFigures
+from tinyllm_chat.tui.widgets.cache import CacheFigures, token_cost
 from tinyllm_chat.tui.widgets.lines import CENTERED_FROM
 from tinyllm_chat.tui.widgets.panels import Panels, Speed
 
@@ -88,9 +88,9 @@ class Figures:
         self._speed = speed = self._speed if speed is None else speed
         if self.panels.display:
             model = self._session.model
-            cache_type = model.cache_type if model is not None else ""
-            cut = self._session.conversation.cut
-            self.panels.cache.show(CacheFigures(self._cache(), cache_type, cut, self._app.feed.reading))
+            cache_type, token = (model.cache_type, token_cost(model)) if model is not None else ("", "")
+            cut, reading = self._session.conversation.cut, self._app.feed.reading
+            self.panels.cache.show(CacheFigures(self._cache(), cache_type, token, cut, reading))
             self.panels.speed.show(speed, sample)
             self.panels.profile.show(self._session.profile)
             self.panels.sampling.show(self._session.sampling, self.flashing, self._session.preset or "")
@@ -121,8 +121,7 @@ class Figures:
         """What is in the cache: nothing, as long as a model has not been asked anything."""
         model, cache = self._session.model, self._session.cache
         if cache is None and model is not None:
-            full = model.context_length * model.cache_bytes_per_token
-            return CacheState(0, model.context_length, 0, full)
+            return CacheState(0, model.context_length, 0, model.full_cache_bytes)
         return cache
 
     def _show_status(self, note: str) -> None:

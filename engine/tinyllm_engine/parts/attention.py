@@ -84,7 +84,7 @@ class Attention:
     def cached(self) -> LayerShape:
         """The shape of keys and values that it adds; see `source`."""
         heads = self.kv_heads if self.source is None else 0
-        return LayerShape(heads, self.key_length, self.value_length)
+        return LayerShape(heads, self.key_length, self.value_length, self.scoring.window)
 
     def scaled(self, factor: float) -> Attention:
         return replace(self, output=self.output.scaled(factor))

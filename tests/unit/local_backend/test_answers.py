@@ -20,6 +20,7 @@ from tinyllm_chat.chat.events import (
 )
 from tinyllm_chat.chat.local_backend import LocalBackend
 from tinyllm_engine.errors import ContextFullError, TemplateError
+from tinyllm_engine.windows import Windows
 
 
 def test_an_answer_from_start_to_end(toy: Toy, backend: LocalBackend, file: Path) -> None:
@@ -196,7 +197,15 @@ def test_the_cache_is_told_by_message(toy: Toy, backend: LocalBackend, file: Pat
     assert counts[0] == len([START, *b"system\nbe brief", END, 10, START, *b"user\n"])
     assert sum(counts) == state.used == len(toy.prompts[0]) + 4  # the last token is drawn, not evaluated
     assert state.bytes_now == state.used * 128
-    assert (state.total, state.bytes_full) == (4096, 4096 * 128)
+    assert (state.total, state.bytes_full, state.held) == (4096, 4096 * 128, None)
+
+
+def test_what_windows_hold_is_told(toy: Toy, backend: LocalBackend, file: Path) -> None:
+    opened(backend, file)
+    toy.runners[-1].cache.windows = Windows((16,))
+    state = last_state(ask(backend, user("hi there")))
+    assert state.used > 16
+    assert state.held == ((state.used - 16, state.used),)
 
 
 def test_the_next_turn_reuses_the_cache(toy: Toy, backend: LocalBackend, file: Path) -> None:

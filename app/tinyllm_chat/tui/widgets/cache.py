@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.style import Style
 
 from tinyllm_chat.chat.cuts import Cut
-from tinyllm_chat.chat.events import CacheSegment, CacheState, ReadingPrompt
+from tinyllm_chat.chat.events import CacheSegment, CacheState, ModelInfo, ReadingPrompt
 from tinyllm_chat.tui.text import clean_line, count, duration, size
 from tinyllm_chat.tui.widgets.panel import Panel, labelled
 from tinyllm_chat.tui.widgets.rows import ACCENT, FAINT, MUTED, row
@@ -21,13 +21,15 @@ SEGMENT_ROWS = 5  # messages that get a line of their own
 MAP_ROWS = 3
 NEARLY_FULL = 0.9  # share of the context from which its figure stands out
 EXCERPT = 80  # characters of a message that is pointed at
-# Whose message it is shows in the colour, neighbours differ in shade; what was found in the cache is dashed.
+# Whose message it is shows in the colour, neighbours differ in shade; what was found in the cache is dashed. The line
+# is thin where layers with a window have given their part back.
 _COLOURS = {
     "system": ("$secondary", "$secondary 60%"),
     "user": ("$foreground 80%", "$foreground 50%"),
     "assistant": (ACCENT, "$primary 60%"),
 }
 _FRESH, _REUSED, _FREE = "━", "┅", "·"
+_THIN = {_FRESH: "─", _REUSED: "┄"}
 _ROLES = {"system": "system", "user": "you", "assistant": "answer"}
 
 
@@ -37,8 +39,16 @@ class CacheFigures:
 
     state: CacheState | None = None
     cache_type: str = ""
+    token: str = ""  # what one takes
     cut: Cut | None = None  # what the model does not see
     reading: ReadingPrompt | None = None  # while a prompt is read
+
+
+def token_cost(model: ModelInfo) -> str:
+    """What a token takes in the cache, and how much of that stays behind the windows of layers that have some."""
+    lasting = model.lasting_bytes_per_token
+    stays = f", {size(lasting)} stay" if lasting < model.cache_bytes_per_token else ""
+    return f"{size(model.cache_bytes_per_token)} a token{stays}"
 
 
 class CachePanel(Panel):
@@ -136,8 +146,8 @@ class CachePanel(Panel):
         sizes = f"{size(state.bytes_now)} now · {size(state.bytes_full)} full"
         if self._rows_to_fill < 2:
             return [Content.styled(f"{sizes} · {self._figures.cache_type}", MUTED)]
-        each = f"{size(state.bytes_full / state.total)} a token · " if state.total else ""
-        return [Content.styled(sizes, MUTED), Content.styled(each + self._figures.cache_type, MUTED)]
+        each = f"{self._figures.token} · {self._figures.cache_type}"
+        return [Content.styled(sizes, MUTED), Content.styled(each, MUTED)]
 
     def _segments(self) -> list[CacheSegment]:
         """The messages that get a line: the last ones, those before them summed up."""
@@ -204,16 +214,34 @@ def _stretches(state: CacheState, cells: int, pointed: str | None) -> Iterator[_
     for segment in state.segments:
         messages += segment.message_id != before
         before = segment.message_id
-        tokens += segment.tokens
-        end = round(cells * min(1.0, tokens / state.total)) if state.total else 0
-        if end > drawn:
-            style = _COLOURS.get(segment.role, (FAINT, FAINT))[messages % 2]
-            if pointed is not None and segment.message_id == pointed:
-                style = f"{_COLOURS.get(segment.role, (FAINT,))[0]} bold reverse"
-            yield end - drawn, _REUSED if segment.reused else _FRESH, style, segment.message_id
-            drawn = end
+        mark = _REUSED if segment.reused else _FRESH
+        for count_of, held in _held_parts(tokens, tokens + segment.tokens, state.held):
+            tokens += count_of
+            end = round(cells * min(1.0, tokens / state.total)) if state.total else 0
+            if end > drawn:
+                style = _COLOURS.get(segment.role, (FAINT, FAINT))[messages % 2]
+                if pointed is not None and segment.message_id == pointed:
+                    style = f"{_COLOURS.get(segment.role, (FAINT,))[0]} bold reverse"
+                yield end - drawn, mark if held else _THIN[mark], style, segment.message_id
+                drawn = end
     if not drawn and state.used and cells:
         yield 1, _FRESH, ACCENT, None
         drawn = 1
     if cells > drawn:
         yield cells - drawn, _FREE, FAINT, None
+
+
+def _held_parts(begin: int, end: int, held: Sequence[tuple[int, int]] | None) -> Iterator[tuple[int, bool]]:
+    """The tokens from `begin` to before `end` in runs: how many, and whether every layer has them."""
+    if held is None:
+        yield end - begin, True
+        return
+    for first, last in held:
+        first, last = max(begin, first), min(end, last)
+        if first < last:
+            if begin < first:
+                yield first - begin, False
+            yield last - first, True
+            begin = last
+    if begin < end:
+        yield end - begin, False
