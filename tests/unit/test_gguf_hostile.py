@@ -32,10 +32,6 @@ GOOD = build(
 )
 
 
-def patched(data: bytes, offset: int, value: bytes) -> bytes:
-    return data[:offset] + value + data[offset + len(value) :]
-
-
 def entry(*args, **kwargs) -> bytes:
     """A file with one entry in its tensor table and room for 64 KiB of data."""
     return build({}, [tensor_info(*args, **kwargs)]) + bytes(1 << 16)
