@@ -84,6 +84,24 @@ async def test_the_palette_reaches_every_action(open_chat, ran):
         assert ran == [("palette", "")]
 
 
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("search", "history"),
+        ("exit", "quit"),
+        ("retry", "regenerate"),
+        ("export", "save"),
+        ("clear", "new_chat"),
+        ("model", "model"),
+    ],
+)
+async def test_the_palette_finds_a_command_first_by_any_of_its_names(open_chat, typed, name):
+    async with open_chat() as chat:
+        hits = [hit async for hit in ActionProvider(chat.app.screen).search(typed)]
+        first = max(hits, key=lambda hit: hit.score)
+        assert first.command.args[0].name == name
+
+
 def test_the_palette_shows_keys_and_commands_whole():
     shown = {entry.name: Content.from_markup(keys_and_command(entry)).plain for entry in ACTIONS}
     assert shown["attach"] == "Alt+A   /attach [FILE]"

@@ -100,7 +100,7 @@ class Actions(MessageActions, ModelActions):
         self._session.new_chat()
         self._app.start_over()
 
-    @action("Find a chat among all that are kept", keys="ctrl+l", slash="history chats", argument="[WORDS]")
+    @action("Find a chat among all that are kept", keys="ctrl+l", slash="history chats find search", argument="[WORDS]")
     def history(self, argument: str) -> None:
         self._app.choose_chat(argument)
 

@@ -13,6 +13,7 @@ from tinyllm_chat.tui.registry import Action, key_names
 if TYPE_CHECKING:
     from tinyllm_chat.tui.app import TinyLLMChatApp
 
+NAMED = 100.0  # more than any text scores: who types the name of a command means it
 _NOT_LISTED = {"palette", "newline", "send"}  # what makes no sense from inside the palette
 
 
@@ -24,7 +25,10 @@ class ActionProvider(Provider):
     async def search(self, query: str) -> Hits:
         matcher = self.matcher(query)
         for entry in self._entries():
-            if (score := max(matcher.match(entry.help), matcher.match(entry.usage))) > 0:
+            score = max(map(matcher.match, (entry.help, entry.usage, *entry.slash)))
+            if any(name.startswith(query.lower()) for name in entry.slash):
+                score += NAMED
+            if score > 0:
                 shown = matcher.highlight(entry.help)
                 yield Hit(score, shown, partial(self._run, entry), help=keys_and_command(entry))
 
