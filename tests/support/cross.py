@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import llvmlite.binding as llvm
 
 TESTS = Path(__file__).resolve().parents[1]
+PATIENCE = 900  # seconds for what mostly compiles, beside other tests and on a slow machine
 
 
 class Processor(NamedTuple):
@@ -64,7 +65,7 @@ def run(command: list[str], env: dict[str, str]) -> tuple[int, str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=290,
+        timeout=PATIENCE - 10,
     )
     return done.returncode, done.stdout.decode(errors="replace")
 

@@ -15,6 +15,8 @@ from pathlib import Path
 from tinyllm_engine import simd
 from tinyllm_engine.errors import EngineError
 
+from support.cross import PATIENCE
+
 UNIT_TESTS = Path(__file__).resolve().parents[1] / "unit"
 OLD_PROCESSOR = "x86-64-v2"
 ALL_TARGETS = (*simd.TARGETS, OLD_PROCESSOR)
@@ -59,7 +61,7 @@ class TestRun:
 
     def result(self) -> tuple[int, str]:
         """Exit code and output, when it has ended."""
-        code = self._process.wait(timeout=290)
+        code = self._process.wait(timeout=PATIENCE - 10)
         return code, self._output.read_text(errors="replace")
 
     def end(self) -> None:

@@ -8,6 +8,8 @@ from support import cross, played
 from tinyllm_engine import simd
 from tinyllm_engine.simd.target import TARGETS, emits_sdot
 
+pytestmark = pytest.mark.timeout(cross.PATIENCE)
+
 # Of the kernels those that cover each kind of product; the others differ in unpacking only.
 KERNELS = {
     "avx512": ("matvec.matvec_q8_0", "matmul.matmul_q6_k", "cached_keys.scores_f16", "cached_keys.scores_q8_0"),

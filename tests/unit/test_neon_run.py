@@ -16,6 +16,7 @@ TESTS = (
 )
 
 
+@pytest.mark.timeout(cross.PATIENCE)
 @pytest.mark.skipif(emulated_neon.missing_tools() is not None, reason=str(emulated_neon.missing_tools()))
 def test_kernels():
     tests = [f"test_kernels.py::{test}" for test in TESTS]

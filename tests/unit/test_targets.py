@@ -1,6 +1,7 @@
 """Which SIMD target is chosen; and the tests of vectors and kernels again on every target this machine can run."""
 
 import pytest
+from support.cross import PATIENCE
 from support.targets import ALL_TARGETS, OLD_PROCESSOR, TestRun, why_not
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.simd import target as simd
@@ -58,6 +59,7 @@ def runs(tmp_path_factory):
         run.end()
 
 
+@pytest.mark.timeout(PATIENCE)
 @pytest.mark.parametrize("target", ALL_TARGETS)
 def test_vectors_and_kernels(target, runs):
     if (reason := why_not(target)) is not None:
