@@ -7,7 +7,10 @@ that slicing, splitting and joining cost no more thought than for plain text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, SupportsIndex
+
+import numpy as np
 
 TEMPLATE = "\0"  # written by the template's author
 OUTSIDE = "\1"  # came in from elsewhere, but not with a message
@@ -179,6 +182,15 @@ def plain(text: str) -> str:
 def marks_of(text: str) -> str:
     """Plain text is the template's own."""
     return text.marks if isinstance(text, MarkedText) else TEMPLATE * len(text)
+
+
+def runs(marks: str) -> list[tuple[int, int]]:
+    """Where the same mark goes on, from and up to, in order."""
+    if not marks:
+        return []
+    codes = np.frombuffer(marks.encode("utf-32-le", "surrogatepass"), np.uint32)
+    ends = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(marks)]
+    return list(pairwise(ends))
 
 
 def wholly_marked(text: str, *sources: Any) -> MarkedText:

@@ -8,15 +8,14 @@ nothing else.
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from tinyllm_engine.chat_template.marked_text import MarkedText, message_mark, plain
+from tinyllm_engine.chat_template.marked_text import MarkedText, message_mark, plain, runs
 from tinyllm_engine.chat_template.messages import REASONING
 from tinyllm_engine.chat_template.thinking import Marks
-from tinyllm_engine.tokenizer import Tokenizer, TokenType
+from tinyllm_engine.tokenizer import Tokenizer
 
 
 class Splice(NamedTuple):
@@ -33,13 +32,15 @@ def find_splices(
 ) -> list[Splice]:
     """Where recorded ids go, in order of the text: wherever a message stands in it unchanged, and once."""
     splices = []
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for start, stop in runs(text.marks):
+        spans.setdefault(text.marks[start], []).append((start, stop))
     for index, message in enumerate(messages):
         if not isinstance(message.get("ids"), (list, tuple)):
             continue
         mark = message_mark(index)
-        runs = [run.span() for run in re.finditer(f"{re.escape(mark)}+", text.marks)]
         for said, ids in _spelled(message, marks, tokenizer):
-            places = [span for span in runs if plain(text[slice(*span)]) == said]
+            places = [span for span in spans.get(mark, ()) if plain(text[slice(*span)]) == said]
             if len(places) == 1:
                 splices.append(Splice(*places[0], ids, mark))
     return sorted(splices)
@@ -52,7 +53,7 @@ def whole_answer(message: Mapping[str, Any], opening: str, marks: Marks | None, 
     if not isinstance(ids, (list, tuple)) or not _usable(ids, tokenizer):
         return []
     shown = frozenset() if marks is None else marks.shown
-    if marks is not None and any(_hidden(id, tokenizer) and id not in shown for id in ids):
+    if marks is not None and not shown.issuperset(tokenizer.hidden_ids.intersection(ids)):
         return []
     # The last character may be incomplete: said as U+FFFD by an answer that was stopped, left out by one to go on.
     texts = (_text(ids, tokenizer, shown, complete) for complete in (True, False))
@@ -65,7 +66,7 @@ def _spelled(message: Mapping[str, Any], marks: Marks | None, tokenizer: Tokeniz
     ids, content = message["ids"], message.get("content")
     if not isinstance(content, str) or not _usable(ids, tokenizer):
         return []
-    if content and not any(_hidden(id, tokenizer) for id in ids) and _text(ids, tokenizer) == content:
+    if content and tokenizer.hidden_ids.isdisjoint(ids) and _text(ids, tokenizer) == content:
         return [(content, list(ids))]
     reasoning = message.get(REASONING) or ""
     if marks is None or not isinstance(reasoning, str):
@@ -86,7 +87,7 @@ def _part(said: str, ids: Sequence[int], marks: Marks, tokenizer: Tokenizer) -> 
         return []
     first = len(ends) - 1 - ends[::-1].index(start)
     part = list(ids[first : ends.index(stop)])
-    return [] if any(_hidden(id, tokenizer) for id in part) else part
+    return part if tokenizer.hidden_ids.isdisjoint(part) else []
 
 
 def _split(written: str, opening: str, marks: Marks) -> tuple[str, str]:
@@ -101,11 +102,9 @@ def _split(written: str, opening: str, marks: Marks) -> tuple[str, str]:
 
 def _usable(ids: Sequence[Any], tokenizer: Tokenizer) -> bool:
     """Ids of this vocabulary that end nothing."""
-    return all(type(id) is int and 0 <= id < tokenizer.vocab_size and id not in tokenizer.eog_ids for id in ids)
-
-
-def _hidden(id: int, tokenizer: Tokenizer) -> bool:
-    return tokenizer.token_type(id) in (TokenType.CONTROL, TokenType.UNKNOWN)
+    if not {int}.issuperset(map(type, ids)) or not tokenizer.eog_ids.isdisjoint(ids):
+        return False
+    return not ids or (min(ids) >= 0 and max(ids) < tokenizer.vocab_size)
 
 
 def _pieces(ids: Sequence[int], tokenizer: Tokenizer, shown: frozenset[int] = frozenset()) -> list[bytes]:

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import Any
 
 from jinja2 import TemplateSyntaxError
@@ -20,6 +19,7 @@ from tinyllm_engine.chat_template.marked_text import (
     message_index,
     message_mark,
     plain,
+    runs,
 )
 from tinyllm_engine.chat_template.messages import REASONING, Message, marked, marked_messages, merge_system, merge_turns
 from tinyllm_engine.chat_template.recorded import Splice, find_splices, whole_answer
@@ -258,13 +258,8 @@ class ChatTemplate:
         bos = self._tokenizer.bos_id
         if self._tokenizer.add_bos and bos is not None and ids[:1] != [bos]:  # the template may have written it
             ids, marks = [bos, *ids], TEMPLATE + marks
-        segments = []
-        start = 0
-        for index, run in groupby(map(message_index, marks)):
-            stop = start + len(list(run))
-            segments.append(Segment(tuple(ids[start:stop]), index))
-            start = stop
-        return tuple(segments)
+        marks = marks.replace(OUTSIDE, TEMPLATE)  # neither came with a message
+        return tuple(Segment(tuple(ids[start:stop]), message_index(marks[start])) for start, stop in runs(marks))
 
     def _encode(self, text: MarkedText, splices: list[Splice]) -> tuple[list[int], str]:
         """Ids and the mark of each; recorded answers stand in place of their text."""

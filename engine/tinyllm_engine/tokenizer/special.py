@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -68,11 +69,13 @@ class SpecialTokens:
         marks: as long as the text; a token that is not white space is found only where all its characters are FREE
         """
         fragments = [Fragment(0, len(text))] if text else []
-        letters = set(text)
+        free = text if marks is None else _free(text, marks)
+        letters, free_letters = set(text), set(free)
         for token in self._longest_first:
             if token.hidden and not parse_special:
                 continue
-            if token.text[0] in letters and token.text in text:
+            where, first = (text, letters) if token.space else (free, free_letters)
+            if token.text[0] in first and token.text in where:
                 guard = None if token.space else marks
                 fragments = [
                     part
@@ -100,6 +103,11 @@ def _stripping(vocabulary: Vocabulary, fields: Fields, ids: list[int]) -> tuple[
 
 def _ids(vocabulary: Vocabulary, *texts: str) -> set[int]:
     return {vocabulary.ids[text] for text in texts if text in vocabulary.ids}
+
+
+def _free(text: str, marks: str) -> str:
+    """What is FREE of a text, in which there is much less to look through than in all of it."""
+    return FREE.join(text[run.start() : run.end()] for run in re.finditer(f"{FREE}+", marks))
 
 
 def _cut(text: str, fragment: Fragment, token: SpecialToken, marks: str | None) -> Iterator[Fragment]:

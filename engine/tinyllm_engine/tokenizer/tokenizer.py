@@ -10,6 +10,7 @@ from typing import Any
 
 from tinyllm_engine.errors import TokenizerError
 from tinyllm_engine.tokenizer.fields import Fields
+from tinyllm_engine.tokenizer.fragment_memory import Encoded, FragmentMemory
 from tinyllm_engine.tokenizer.scheme import Encoder, read_scheme
 from tinyllm_engine.tokenizer.special import FREE, Fragment, SpecialTokens
 from tinyllm_engine.tokenizer.special_ids import assign_special_ids
@@ -54,6 +55,7 @@ class Tokenizer:
             self.add_bos = False
         self.notes = tuple(notes)
         self._pieces: dict[int, bytes] = {}
+        self._encode_fragment = FragmentMemory(self._marked_ids)
 
     @property
     def vocab_size(self) -> int:
@@ -95,6 +97,11 @@ class Tokenizer:
         """The file's, except for texts whose meaning is known: those that end a turn are CONTROL."""
         return TokenType(self._vocabulary.types[self._checked(id)])
 
+    @cached_property
+    def hidden_ids(self) -> frozenset[int]:
+        """Control and unknown tokens: they have no text."""
+        return frozenset(self._vocabulary.of_type(TokenType.CONTROL, TokenType.UNKNOWN))
+
     def is_marker(self, id: int) -> bool:
         """Control, unknown or user-defined, and not white space: what text from outside must not become."""
         return id in self._special.markers
@@ -134,12 +141,17 @@ class Tokenizer:
                 ids.append(fragment.id)
                 id_marks += max(origin)
                 continue
-            part = self._encoder.encode(raw)
-            if not self._special.markers.isdisjoint(part) and origin.strip(FREE):
-                part = self._content_encoder.encode(raw)  # the pieces added up to the text of a special token
+            part, part_marks = self._encode_fragment(raw, origin)
             ids += part
-            id_marks += self._mark_ids(part, raw, origin)
+            id_marks += part_marks
         return ids, id_marks
+
+    def _marked_ids(self, raw: str, origin: str) -> Encoded:
+        """The ids of an ordinary fragment, and the mark of each."""
+        ids = self._encoder.encode(raw)
+        if not self._special.markers.isdisjoint(ids) and origin.strip(FREE):
+            ids = self._content_encoder.encode(raw)  # the pieces added up to the text of a special token
+        return ids, self._mark_ids(ids, raw, origin)
 
     def _raw_fragments(
         self, text: str, fragments: list[Fragment], after_special: bool = True
@@ -154,7 +166,9 @@ class Tokenizer:
             return origin[0] * len(ids)
         if len(raw) > len(origin):
             origin = origin[0] + origin  # the space in front
-        spread = "".join(mark * len(char.encode()) for char, mark in zip(raw, origin, strict=True))
+        spread = origin
+        if not raw.isascii():
+            spread = "".join(mark * len(char.encode()) for char, mark in zip(raw, origin, strict=True))
         marks = ""
         start = 0
         for id in ids:
