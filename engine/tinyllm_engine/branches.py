@@ -42,6 +42,17 @@ class Branches:
         self.use(best)
         return best
 
+    def continued(self, ids: Ids[int]) -> Sequence | None:
+        """The sequence that goes on with the rest of these ids if it does that as it is, nothing left out of it; it
+        is the one in use from now on. None: there is none, or what goes on with them has all of them.
+        """
+        best = max(reversed(self.kept), key=lambda sequence: self._worth(sequence, ids, False))
+        shared, gain = self._worth(best, ids, False)
+        if not shared or gain < 0:
+            return None
+        self.use(best)
+        return best
+
     def recall(self, path: Path, model: str, ids: Ids[int]) -> Sequence | None:
         """Takes in a saved sequence if a prompt has more of it than of those that are here; None if not.
 

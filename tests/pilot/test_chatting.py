@@ -248,3 +248,22 @@ async def test_an_answer_that_is_faster_than_the_screen_is_shown_once(open_chat)
         await chat.sees("Hello there.")
         await chat.press("ctrl+o")
         assert (chat.text.count("Hello there."), chat.text.count("So.")) == (1, 1)
+
+
+async def test_the_model_prepares_for_the_next_message_once_nothing_else_is_to_be_answered(open_chat):
+    async with open_chat("One.", "Two.", "Three.") as chat:
+        await chat.ask("First", steps=0)
+        await chat.send("Second")
+        assert chat.backend.awaited == []
+        chat.backend.finish()
+        await chat.until(lambda: len(chat.backend.requests) == 2, "the second question at the backend")
+        assert chat.backend.awaited == []
+        chat.backend.finish()
+        await chat.until(lambda: chat.backend.awaited, "what the next message follows")
+        assert [message.content for message in chat.backend.awaited[-1]] == ["First", "One.", "Second", "Two."]
+        await chat.press("ctrl+r")
+        await chat.until(lambda: len(chat.backend.requests) == 3, "the question once more")
+        chat.backend.finish()
+        await chat.until(lambda: chat.backend.awaited[-1][-1].content == "Three.", "the other answer")
+        await chat.press("alt+comma")
+        await chat.until(lambda: chat.backend.awaited[-1][-1].content == "Two.", "the first answer again")

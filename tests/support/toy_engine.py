@@ -13,7 +13,13 @@ from tinyllm_chat.chat.cache_types import bytes_per_token, cached_shapes
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_engine.chat_template import TemplateChoice
 from tinyllm_engine.choices import Alternative, Choice
-from tinyllm_engine.errors import EngineError, OtherStateError, TemplateError, UnsupportedModelError
+from tinyllm_engine.errors import (
+    CancelledError,
+    EngineError,
+    OtherStateError,
+    TemplateError,
+    UnsupportedModelError,
+)
 from tinyllm_engine.generation import Finished, PrefillProgress, Stats, Token, common_prefix
 from tinyllm_engine.kv_cache import LayerShape
 from tinyllm_engine.sampling import SamplingParams, SharedSampling
@@ -123,6 +129,9 @@ class ToySequence:
     def held_rows(self) -> list[tuple[int, int]]:
         return [(self.position - 16, self.position)]
 
+    def forward(self, ids: list[int], cancel: Cancel) -> None:
+        self.runner.toy.forward(self, ids, cancel)
+
     def fork(self, length: int) -> ToySequence:
         fork = ToySequence(self.runner)
         fork.tokens = self.tokens[:length]
@@ -141,6 +150,13 @@ class ToyBranches:
         shared = common_prefix(best.tokens, ids)
         if shared < best.position:
             self.kept.append(best := best.fork(min(shared, len(ids) - 1)))
+        self.current = best
+        return best
+
+    def continued(self, ids: list[int]) -> ToySequence | None:
+        best = max(self.kept, key=lambda sequence: common_prefix(sequence.tokens, ids))
+        if not best.tokens or best.tokens != ids[: best.position]:
+            return None
         self.current = best
         return best
 
@@ -187,6 +203,8 @@ class Toy:
         self.unshiftable = False
         self.gate: threading.Semaphore | None = None  # one pass for each token
         self.opening_gate: threading.Event | None = None
+        self.reading_gate: tuple[threading.Event, threading.Event] | None = None  # `forward` was called, it may end
+        self.forwarded: list[list[int]] = []
         self.after_token: Callable[[int], None] = lambda number: None
         self.prompts: list[list[int]] = []
         self.shown: frozenset[int] = frozenset()
@@ -240,6 +258,7 @@ class Toy:
             kv_bytes_per_token=bytes_per_token(cached_shapes(model), k_type, v_type),
             closed=False,
             unshiftable=self.unshiftable,
+            toy=self,
         )
         runner.close = lambda: setattr(runner, "closed", True)
         runner.state_bytes = 0
@@ -248,6 +267,18 @@ class Toy:
         runner.sequence = lambda: sequence
         self.runners.append(runner)
         return runner
+
+    def forward(self, sequence: ToySequence, ids: list[int], cancel: Cancel) -> None:
+        if self.reading_gate is not None:
+            self.reading_gate[0].set()
+            while not self.reading_gate[1].wait(timeout=0.01) and not cancel.is_set():
+                pass
+        if cancel.is_set():
+            raise CancelledError("cancelled")
+        if self.error is not None:
+            raise self.error
+        sequence.tokens += ids
+        self.forwarded.append(list(ids))
 
     def look_back(self, sequence: ToySequence, ids: list[int], start: int, top_logprobs: int, cancel: Cancel) -> Any:
         self.prompts.append(list(ids))

@@ -20,7 +20,7 @@ from tinyllm_chat.chat.events import (
 )
 from tinyllm_chat.chat.scripted import ScriptedBackend
 from tinyllm_chat.chat.session import Session
-from tinyllm_chat.chat.settings import Settings
+from tinyllm_chat.chat.settings import CONFIG, Settings
 from tinyllm_chat.chat.transcript import TranscriptStore
 
 
@@ -345,3 +345,31 @@ def test_closing_in_the_middle_of_an_answer_keeps_it(store: TranscriptStore) -> 
     assert not loaded.transcript.read_only
     loaded.transcript.close()
     assert shown(loaded.conversation.path()) == [("user", "a"), ("assistant", "one")]
+
+
+def test_the_backend_is_told_what_the_next_message_follows(store: TranscriptStore) -> None:
+    chat = Chat(store, "One.", settings=Settings().with_layer(CONFIG, {"system_prompt": "Be brief."}))
+    chat.session.read_ahead()
+    assert chat.backend.awaited == []  # nothing was said yet
+    chat.say("Hi")
+    assert chat.backend.awaited == []  # nobody may be there to say more
+    chat.session.read_ahead()
+    (awaited,) = chat.backend.awaited
+    assert [(message.role, message.content) for message in awaited] == [
+        ("system", "Be brief."),
+        ("user", "Hi"),
+        ("assistant", "One."),
+    ]
+    chat.say("More")
+    assert chat.backend.requests[-1].messages[:3] == awaited
+
+
+def test_nothing_is_awaited_while_an_answer_is_written_or_no_model_is_open(store: TranscriptStore) -> None:
+    chat = Chat(store, "One two three.", automatic=False)
+    chat.say("Hi")
+    chat.session.read_ahead()
+    chat.backend.finish()
+    chat.session.drain()
+    chat.session.open_model("other.gguf")
+    chat.session.read_ahead()
+    assert chat.backend.awaited == []

@@ -59,6 +59,13 @@ class Backend(Protocol):
     def look_back(self, messages: Sequence[PromptMessage], *, think: bool | None = None) -> None:
         """Finds out what the tokens of messages[-1], an answer, were chosen from: TokensSeen, else a Notice."""
 
+    def read_ahead(
+        self, messages: Sequence[PromptMessage], *, think: bool | None = None, cache_file: Path | None = None
+    ) -> None:
+        """A user's message may follow these: what is known of its prompt may be evaluated now. Whatever else is asked
+        for ends that, and nothing is told of it.
+        """
+
     def set_profiling(self, on: bool) -> None:
         """Shall the clocks run while answers are written, and OpProfile be told? At once."""
 

@@ -25,6 +25,7 @@ from tinyllm_chat.chat.mishaps import describe
 from tinyllm_chat.chat.opening import ModelOptions, OpenModel, open_model
 from tinyllm_chat.chat.profiling import Profiling
 from tinyllm_chat.chat.prompt import PromptBuilder
+from tinyllm_chat.chat.reading_ahead import Ahead
 
 KEEP_SECONDS = 60.0  # that the end of the program waits for a cache being written
 CLOSE_SECONDS = 5.0  # the worker may be compiling: the program does not wait for that
@@ -67,10 +68,11 @@ class LocalBackend:
         self._free = free
         # Reports about a model carry the order that they answer: those of an earlier order are out of date.
         self._events: deque[tuple[_Open | None, Event]] = deque()
-        self._orders: queue.SimpleQueue[_Open | Answer | _Leave | Look | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[_Open | Answer | _Leave | Look | Ahead | None] = queue.SimpleQueue()
         self._wanted: _Open | None = None  # the latest order to open
         self._answer: Answer | None = None  # the latest answer asked for
         self._look: Look | None = None  # the latest one
+        self._ahead: Ahead | None = None  # the latest one
         self._profiling = Profiling()
         self._drafts: DraftCounter | None = None
         self._closing = False
@@ -103,7 +105,7 @@ class LocalBackend:
         cache_file: Path | None = None,
         inspect: bool = False,
     ) -> None:
-        self._end_look()
+        self._end_extras()
         self._answer = Answer(
             message_id,
             tuple(messages),
@@ -120,9 +122,16 @@ class LocalBackend:
         self._order(self._answer)
 
     def look_back(self, messages: Sequence[PromptMessage], *, think: bool | None = None) -> None:
-        self._end_look()
+        self._end_extras()
         self._look = Look(tuple(messages), think)
         self._order(self._look)
+
+    def read_ahead(
+        self, messages: Sequence[PromptMessage], *, think: bool | None = None, cache_file: Path | None = None
+    ) -> None:
+        self._end_ahead()
+        self._ahead = Ahead(tuple(messages), think, cache_file)
+        self._order(self._ahead)
 
     def set_profiling(self, on: bool) -> None:
         self._profiling.on = on
@@ -132,13 +141,19 @@ class LocalBackend:
             self._answer.set_sampling(values)
 
     def cancel(self) -> None:
-        self._end_look()
+        self._end_extras()
         if self._answer is not None:
             self._answer.cancel()
 
-    def _end_look(self) -> None:
+    def _end_extras(self) -> None:
+        """What nobody waits for makes way."""
+        self._end_ahead()
         if self._look is not None:
             self._look.cancel()
+
+    def _end_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
 
     def drain(self) -> list[Event]:
         events: list[Event] = []
@@ -164,6 +179,7 @@ class LocalBackend:
             return None
 
     def leave(self, cache_file: Path) -> None:
+        self._end_ahead()
         if self._thread is not None and not self._closing:
             self._orders.put(_Leave(cache_file))
 
@@ -176,7 +192,7 @@ class LocalBackend:
             if self._keeping:
                 self._thread.join(KEEP_SECONDS)
 
-    def _order(self, order: _Open | Answer | Look) -> None:
+    def _order(self, order: _Open | Answer | Look | Ahead) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
             self._thread.start()
@@ -195,6 +211,8 @@ class LocalBackend:
                 self._open(order)
             elif isinstance(order, Look):
                 self._look_back(order)
+            elif isinstance(order, Ahead):
+                self._read_ahead(order)
             else:
                 self._run(order)
         self._release()
@@ -269,6 +287,16 @@ class LocalBackend:
             look.run(self._engine, self._opened, self._prompts, self._emit)
         except Exception as error:
             self._emit(Notice(describe(error, self._opened.info.path)))
+
+    def _read_ahead(self, ahead: Ahead) -> None:
+        if self._engine is None or self._opened is None or self._prompts is None or self._kept is None:
+            return
+        try:
+            tokens = ahead.run(self._engine, self._opened, self._prompts, self._kept)
+        except Exception as error:  # whatever it is, an answer that has the same trouble says so
+            log.info("not read ahead: %s", describe(error, self._opened.info.path))
+        else:
+            log.info("read ahead: %d tokens", tokens)
 
     def _emit(self, event: Event) -> None:
         self._events.append((None, event))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
@@ -89,6 +90,12 @@ class PromptBuilder:
         if measured is not None and measured[0] == (list(messages), continue_last, think):
             return measured[1]
         return self._build(messages, continue_last, think)
+
+    def beginning(self, messages: Sequence[PromptMessage], *, think: bool | None = None) -> list[int]:
+        """What the prompt begins with, whatever a user says after these messages. Raises as `build`."""
+        first, second = (self._build([*messages, PromptMessage("", "user", text)], False, think) for text in ("a", "1"))
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(first.ids, second.ids, strict=False))
+        return [id for id, _ in same]
 
     def _build(self, messages: Sequence[PromptMessage], continue_last: bool, think: bool | None) -> Prompt:
         if self._template is None:

@@ -102,6 +102,7 @@ class ScriptedBackend:
         self.requests: list[Request] = []
         self.opened: list[str] = []
         self.left: list[Path] = []
+        self.awaited: list[tuple[PromptMessage, ...]] = []  # what the next message was said to follow
         self.closed = False
         self.profiling = False
         self._info_changes = info or {}
@@ -156,6 +157,11 @@ class ScriptedBackend:
     def look_back(self, messages: Sequence[PromptMessage], *, think: bool | None = None) -> None:
         texts = split_tokens(messages[-1].content)
         self._events.append(TokensSeen(messages[-1].id, 0, tuple(map(choice_of, texts))))
+
+    def read_ahead(
+        self, messages: Sequence[PromptMessage], *, think: bool | None = None, cache_file: Path | None = None
+    ) -> None:
+        self.awaited.append(tuple(messages))
 
     def set_profiling(self, on: bool) -> None:
         self.profiling = on

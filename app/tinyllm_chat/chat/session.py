@@ -169,6 +169,17 @@ class Session(Branching, Looking, SessionSettings):
             raise SessionError("there is no answer to continue")
         self._write_on(leaf, self.settings.value("max_tokens"))
 
+    def read_ahead(self) -> None:
+        """Has the backend prepare for what may be said next. Called where somebody is there to say it."""
+        leaf = self.conversation.leaf
+        if self.model is None or self.busy or leaf is None or leaf.role != "assistant":
+            return
+        self._backend.read_ahead(
+            for_model(self.conversation.path(), self.conversation.cut),
+            think=THINK[self.settings.value("think")],
+            cache_file=self._cache_file(),
+        )
+
     def set_system_prompt(self, text: str) -> None:
         """Sets what the model is told before the conversation, from the next answer on. Empty: nothing."""
         if self.conversation.system is None and not text.strip():

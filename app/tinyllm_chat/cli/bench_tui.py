@@ -204,6 +204,9 @@ class Watched(LocalBackend):
                 self.failure = event.message
         return events
 
+    def read_ahead(self, *messages: Any, **options: Any) -> None:
+        """Nothing: between two answers the engine itself is measured."""
+
 
 def serve(request: Request, result: Path) -> None:
     """Shows the app on this process's terminal, measures, and writes what `run_in_terminal` returns."""

@@ -82,6 +82,8 @@ class Feed:
                 self._apply(event)
             except Exception as error:  # what comes behind it counts all the same
                 self._app.mishap(error)
+        if self.idle and any(isinstance(event, AnswerFinished | PathChanged | ModelReady) for event in events):
+            self._session.read_ahead()
         last = self._pane.views[-1:]
         if any(view.paint() for view in last) or not all(isinstance(event, TextDelta | CacheState) for event in events):
             self._pane.update()
