@@ -7,8 +7,6 @@ import random
 import pytest
 from textual import events
 from textual._xterm_parser import XTermParser
-from textual.drivers.headless_driver import HeadlessDriver
-from tinyllm_chat.tui import pasting
 from tinyllm_chat.tui.pasting import PasteParser
 
 START, END = "\x1b[200~", "\x1b[201~"
@@ -56,12 +54,3 @@ def test_as_textual_reads_it(text):
         expected = events_of(XTermParser(), [text])
     for pieces in cuts(text, text):
         assert events_of(PasteParser(), pieces) == expected, pieces
-
-
-def test_only_a_driver_that_reads_a_terminal_is_given_it(monkeypatch):
-    from textual.drivers import linux_driver
-
-    monkeypatch.setattr(linux_driver, "XTermParser", XTermParser)
-    pasting.take_pastes_whole(linux_driver.LinuxDriver)
-    assert linux_driver.XTermParser is PasteParser
-    pasting.take_pastes_whole(HeadlessDriver)

@@ -33,7 +33,7 @@ from tinyllm_chat.chat.profiling import Clocks, Profiling
 from tinyllm_chat.chat.prompt import Prompt, PromptBuilder, Segment
 
 DELTA_SECONDS = 1 / 60  # tokens that come faster share an event
-STATE_SECONDS = 0.1  # between two reports of prompt progress or cache fill
+STATE_SECONDS = 0.05  # between two reports of prompt progress or cache fill
 RATE_SECONDS = 1.0  # "over the last moments"
 
 

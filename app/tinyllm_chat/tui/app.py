@@ -24,11 +24,11 @@ from tinyllm_chat.tui.feed import Feed, variant_of
 from tinyllm_chat.tui.figures import Figures
 from tinyllm_chat.tui.guard import stderr_to_log
 from tinyllm_chat.tui.hints import hints, message_hints, message_keys
+from tinyllm_chat.tui.input_parser import use_input_parser
 from tinyllm_chat.tui.keymap import Keymap, keymap
 from tinyllm_chat.tui.model_choosing import ModelChoosing
 from tinyllm_chat.tui.models import ModelSource
 from tinyllm_chat.tui.palette import ActionProvider
-from tinyllm_chat.tui.pasting import take_pastes_whole
 from tinyllm_chat.tui.registry import Action
 from tinyllm_chat.tui.steady import SteadyApp
 from tinyllm_chat.tui.text import clean_line
@@ -121,7 +121,7 @@ class TinyLLMChatApp(SteadyApp, inherit_bindings=False):
 
     def get_driver_class(self) -> type[Driver]:
         driver = super().get_driver_class()
-        take_pastes_whole(driver)
+        use_input_parser(driver)
         return driver
 
     def compose(self) -> ComposeResult:

@@ -44,12 +44,13 @@ class PartialCompositor(Compositor):
         cuts = self.cuts
         rows: list[_Row] = [dict.fromkeys(row[:-1]) for row in cuts]
         wanted: dict[int, set[int]] = {}
-        for y, left, right in spans:
+        for y, left, right in sorted(spans):
             places = {start for start, end in pairwise(cuts[y]) if start < right and left < end}
             wanted.setdefault(y, set()).update(places)
         for widget, (region, clip) in self.visible_widgets.items():  # the front first, and what is seen is not covered
             area = region.intersection(clip)
-            seen = [y for y in area.line_range if any(area.x <= place < area.right for place in wanted.get(y, ()))]
+            left, right, lines = area.x, area.right, area.line_range
+            seen = [y for y in wanted if y in lines and any(left <= place < right for place in wanted[y])]
             for run in _runs(seen):
                 own = Region(area.x - region.x, run.start - region.y, area.width, len(run))
                 for y, strip in zip(run, widget.render_lines(own), strict=False):

@@ -1,4 +1,5 @@
-"""Carries what the chat layer reports to the widgets: events as they come, figures a few times a second."""
+"""Carries what the chat layer reports to the widgets: events as they come, the picture of the cache with them, and
+figures a few times a second."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from tinyllm_chat.chat.session import Session
     from tinyllm_chat.tui.app import TinyLLMChatApp
 
-FIGURES_INTERVAL = 0.25  # seconds between two readings of the figures: faster ones cannot be read
+FIGURES_INTERVAL = 0.25  # seconds between two readings of the other figures: faster ones cannot be read
 SAMPLE_INTERVAL = 0.5  # seconds between two points of the speed curve
 
 
@@ -84,6 +85,8 @@ class Feed:
                 self._app.mishap(error)
         if self.idle and any(isinstance(event, AnswerFinished | PathChanged | ModelReady) for event in events):
             self._session.read_ahead()
+        if any(isinstance(event, CacheState) for event in events):
+            self._app.figures.show_cache()
         last = self._pane.views[-1:]
         if any(view.paint() for view in last) or not all(isinstance(event, TextDelta | CacheState) for event in events):
             self._pane.update()
@@ -130,7 +133,7 @@ class Feed:
             case Condensed():
                 self.show_progress(None)
             case CacheState() | ContextShifted():
-                pass  # the session keeps what they say; shown with the other figures, or by a changed path
+                pass  # the session keeps what they say; shown as a picture, or by a changed path
 
     # Answers
 

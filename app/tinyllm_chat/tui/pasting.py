@@ -7,12 +7,10 @@ around a paste there is nothing to look at: what stands there is taken as it com
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Generator, Iterable
 
 from textual import events
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
-from textual.driver import Driver
 from textual.message import Message
 
 
@@ -56,10 +54,3 @@ class PasteParser(XTermParser):
         for event in super().feed(BRACKETED_PASTE_END):  # which ends a paste of nothing
             yield events.Paste(text.replace("\0", "")) if isinstance(event, events.Paste) else event
         return seen[end + len(BRACKETED_PASTE_END) :]
-
-
-def take_pastes_whole(driver: type[Driver]) -> None:
-    """Has a driver read the terminal with that parser, if it uses the one this is made from."""
-    module = sys.modules[driver.__module__]
-    if getattr(module, "XTermParser", None) is XTermParser:
-        module.XTermParser = PasteParser  # type: ignore[attr-defined]

@@ -119,7 +119,7 @@ class CachePanel(Panel):
         return [
             row(used, Content.styled(share, "$warning" if state.used >= NEARLY_FULL * state.total else ""), width),
             *(line.truncate(width, ellipsis=True) for line in facts),
-            *(self._segment_row(segment, width) for segment in self._segments()),
+            *self._segment_rows(width),
             *self._unseen(width),
         ]
 
@@ -163,15 +163,10 @@ class CachePanel(Panel):
         reused = all(segment.reused for segment in earlier)
         return [CacheSegment(None, f"{len(earlier)} earlier", total, reused), *segments[len(earlier) :]]
 
-    def _segment_row(self, segment: CacheSegment, width: int) -> Content:
-        name = _ROLES.get(segment.role, segment.role)
-        left = labelled(name, str(segment.tokens))
-        room = width - left.cell_length - 2
-        most = max(1, *(other.tokens for other in self._segments()))
-        mark = _REUSED if segment.reused else _FRESH
-        strip = mark * max(1, round(room * segment.tokens / most))
-        line = Content.assemble(left, "  ", (strip, _COLOURS.get(segment.role, (FAINT,))[-1]))
-        return line if segment.message_id is None else line.stylize(Style.from_meta({"message": segment.message_id}))
+    def _segment_rows(self, width: int) -> list[Content]:
+        segments = self._segments()
+        most = max((segment.tokens for segment in segments), default=0)
+        return [_segment_row(segment, most, width) for segment in segments]
 
     def _unseen(self, width: int) -> list[Content]:
         cut = self._figures.cut
@@ -180,6 +175,17 @@ class CachePanel(Panel):
         what = "summarized" if cut.summary else "not seen"
         line = Content.assemble(labelled(what, str(cut.tokens)), "  ", (count(cut.messages, "message"), MUTED))
         return [line.truncate(width, ellipsis=True)]
+
+
+@lru_cache(maxsize=2 * (SEGMENT_ROWS + MAP_ROWS))  # of those that have a line the last one grows
+def _segment_row(segment: CacheSegment, most: int, width: int) -> Content:
+    """Its tokens as a number and as a strip, which is as long as there is room where they are the most."""
+    left = labelled(_ROLES.get(segment.role, segment.role), str(segment.tokens))
+    room = width - left.cell_length - 2
+    mark = _REUSED if segment.reused else _FRESH
+    strip = mark * max(1, round(room * segment.tokens / max(1, most)))
+    line = Content.assemble(left, "  ", (strip, _COLOURS.get(segment.role, (FAINT,))[-1]))
+    return line if segment.message_id is None else line.stylize(Style.from_meta({"message": segment.message_id}))
 
 
 _Stretch = tuple[int, str, str, str | None]  # cells, the mark in them, its style, and whose they are
