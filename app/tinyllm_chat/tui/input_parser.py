@@ -22,9 +22,11 @@ LATE = 0.001  # seconds that a clock may be behind another one
 
 def more_comes(seconds: float) -> bool:
     """Whether the terminal has more to read, or has so many seconds from now."""
+    if sys.__stdin__ is None:
+        return True
     try:
         return bool(select.select([sys.__stdin__], [], [], seconds)[0])
-    except (OSError, TypeError, ValueError):  # no terminal that can be waited for: that is the driver's to find out
+    except (OSError, ValueError):  # nothing that can be waited for: that is the driver's to find out
         return True
 
 
