@@ -17,19 +17,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import json
 import os
-import pty
 import statistics
-import struct
 import sys
 import tempfile
-import termios
 import threading
 import time
 from pathlib import Path
 from typing import Any
+
+from terminal import AppInTerminal
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "app"), str(ROOT / "engine")]
@@ -177,29 +175,13 @@ def screen_seconds() -> float:
 
 
 def in_terminal(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Runs `measure` in a child process on a pseudo-terminal and presses Esc there when it is asked for."""
-    read_end, write_end = os.pipe()
-    with tempfile.NamedTemporaryFile("r", suffix=".json") as result:
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.close(read_end)
-            os.environ.update(TERM="xterm-256color", COLORTERM="truecolor")
-            Path(result.name).write_text(json.dumps(measure(arguments, write_end, folder)))
-            os._exit(0)
-        os.close(write_end)
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 45, 160, 0, 0))
-        reader = threading.Thread(target=_read_all, args=(terminal,))
-        reader.start()
-        pressed = []
-        while os.read(read_end, 1):
-            pressed.append(time.monotonic())
-            os.write(terminal, b"\x1b")
-        os.waitpid(pid, 0)
-        reader.join()
-        text = result.read()
-    if not text:
-        raise SystemExit("the app ended early")
-    report: dict[str, Any] = json.loads(text)
+    """Runs `measure` on a terminal where Esc is pressed when it asks for that; its report, with seconds per stop."""
+    app = AppInTerminal("160x45", lambda keys: measure(arguments, keys, folder))
+    pressed = []
+    while app.asks():
+        pressed.append(time.monotonic())
+        app.type(b"\x1b")
+    report = app.figures()
     if "error" in report:
         raise SystemExit(report["error"])
     for what in (WRITING, READING):
@@ -207,15 +189,6 @@ def in_terminal(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         report[what] = [end - start for start, end in zip(pressed, ends, strict=False)]
         del pressed[: len(ends)]
     return report
-
-
-def _read_all(terminal: int) -> None:
-    while True:
-        try:
-            if not os.read(terminal, 65536):
-                return
-        except OSError:
-            return
 
 
 def main() -> None:
