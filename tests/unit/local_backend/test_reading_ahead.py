@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import recurrent_model, tiny_model
+from support import recurrent_model, tiny_model, windowed_model
 from support.backend_events import SAMPLING, ask, events_until, finished, ids, opened, text, user
 from support.toy_engine import END, START, Toy, ToyTemplate, ToyTokenizer
 from tinyllm_chat.chat.answering import Answer
@@ -22,7 +22,12 @@ from tinyllm_chat.chat.opening import ModelOptions, open_model
 from tinyllm_chat.chat.profiling import Profiling
 from tinyllm_chat.chat.prompt import PromptBuilder
 from tinyllm_chat.chat.reading_ahead import MOST, Ahead
+from tinyllm_engine.branches import Branches
 from tinyllm_engine.errors import CancelledError, EngineError
+from tinyllm_engine.generation import Finished, Token, generate
+from tinyllm_engine.model import Model
+from tinyllm_engine.runner import Runner
+from tinyllm_engine.sampling import SamplingParams
 
 GREEDY = SAMPLING | {"temperature": 0.0}
 BETWEEN = [END, 10, START, *b"user\n"]  # what stands between an answer and the next message
@@ -275,3 +280,20 @@ def test_the_other_branch_is_not_lost_for_it(real: Worker) -> None:
     real.read_ahead(user("hi"), said, user("two", "u2"), two)
     again, started = real.ask(user("hi"), said, user("one", "u2"))
     assert (again, started.prompt_tokens - started.reused_tokens) == (one, 1)
+
+
+@pytest.mark.parametrize("kind", windowed_model.KINDS)
+def test_layers_with_a_window_keep_the_way_back(kind: str, tmp_path: Path) -> None:
+    runner = Runner(Model.open(windowed_model.write(tmp_path / "toy.gguf", kind)), context_length=1024, threads=1)
+    branches = Branches(runner)
+    prompt, said = [id % 100 for id in range(300)], []
+    for _ in range(3):
+        sequence = branches.select(prompt)
+        events = list(generate(sequence, prompt, SamplingParams(temperature=0), max_tokens=200))
+        said.append([event.id for event in events if isinstance(event, Token)])
+        finished = events[-1]
+        assert isinstance(finished, Finished)
+        sequence.forward([said[-1][-1], 1, 2, 3, 4, 5])
+    assert finished.stats.reused_tokens == len(prompt) - 1
+    assert said[0] == said[1] == said[2]
+    runner.close()
