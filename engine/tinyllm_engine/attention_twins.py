@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from tinyllm_engine.cached_types import (
     PAGE,
     CachedType,
     k_slots,
+    read_elements,
     read_k,
     read_v,
     turned,
@@ -26,36 +27,51 @@ from tinyllm_engine.windows import window_begin
 @twin
 def append_k(a: Arguments) -> Iterator[Written]:
     """K of a row goes to its position's place in the pages of its sequence."""
-    return appended(a, write_k, k_slots)
+    return appended(a, CACHED_TYPES[a.type.name.lower()].k_turned, write_k, read_k, k_slots)
 
 
 @twin
 def append_v(a: Arguments) -> Iterator[Written]:
-    return appended(a, write_v, v_slots)
+    return appended(a, CACHED_TYPES[a.type.name.lower()].is_quantized, write_v, read_v, v_slots)
 
 
 def appended(
     a: Arguments,
+    turning: bool,
     write: Callable[[CachedType, np.ndarray], np.ndarray],
+    read: Callable[[CachedType, np.ndarray, int], np.ndarray],
     slots: Callable[[CachedType, int], np.ndarray],
 ) -> Iterator[Written]:
-    """Every page that is written, whole: what belongs to other rows stays as it was."""
+    """Every page that is written, whole: what belongs to other rows stays as it was.
+
+    A type with exact parts writes those, and a page when its last row comes.
+    """
     kind = CACHED_TYPES[a.type.name.lower()]
-    x, slot_of = a.floats("x", a.n, a.heads, a.size), slots(kind, a.size)
+    written = CACHED_TYPES[kind.exact] if kind.exact else kind
+    memory = exact_memory if kind.exact else page_memory
+    x, slot_of = a.floats("x", a.n, a.heads, a.size), slots(written, a.size)
     pages: dict[int, np.ndarray] = {}
+    full = []
     for row, position in enumerate(a.array("positions", np.int64, a.n).tolist()):
         page, slot = page_number(a, row, position // PAGE), position % PAGE
         rows = np.zeros((a.heads, PAGE, a.size), F32)
-        rows[:, slot] = turned(x[row]) if kind.is_quantized else x[row]
-        written = write(kind, rows)
-        expected = pages.setdefault(page, page_memory(a, page).copy())
-        expected[:, slot_of == slot] = written[:, slot_of == slot]
+        rows[:, slot] = turned(x[row]) if turning else x[row]
+        expected = pages.setdefault(page, memory(a, page).copy())
+        expected[:, slot_of == slot] = write(written, rows)[:, slot_of == slot]
+        if kind.exact and slot == PAGE - 1:
+            full.append(page)
     for page, expected in pages.items():
-        yield Written(f"page {page}", page_memory(a, page), expected)
+        yield Written(f"page {page}", memory(a, page), expected)
+    for page in full:
+        yield Written(f"closed page {page}", page_memory(a, page), write(kind, read(written, pages[page], a.size)))
 
 
 def page_memory(a: Arguments, page: int) -> np.ndarray:
     return a.array("pages", np.uint8, a.heads, a.page_bytes // a.heads, offset=page * a.page_bytes)
+
+
+def exact_memory(a: Arguments, page: int) -> np.ndarray:
+    return a.array("exact", np.uint8, a.heads, a.exact_bytes // a.heads, offset=page * a.exact_bytes)
 
 
 def page_number(a: Arguments, row: int, index: int) -> int:
@@ -132,6 +148,8 @@ def scored(a: Arguments, row: int) -> tuple[np.ndarray, np.ndarray]:
     t = position + 1
     k, v = (rows[:, :t].astype(np.float64) for rows in cached_rows(a, row, -(-t // PAGE)))
     scores = queries(a, row) @ np.swapaxes(k, -1, -2)
+    if a.k_exact:
+        scores[..., PAGE : position // PAGE * PAGE] = scores_by_element(a, row, position // PAGE)
     if a.softcap:
         scores = a.softcap * np.tanh(scores / a.softcap)
     if a.slopes:
@@ -144,25 +162,51 @@ def scored(a: Arguments, row: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cached_rows(a: Arguments, row: int, pages: int) -> tuple[np.ndarray, np.ndarray]:
-    """K [kv_heads, 64 * pages, k_size] and V of the row's sequence."""
+    """K [kv_heads, 64 * pages, k_size] and V of the row's sequence; the first and the last page as they are exact."""
     both = []
     for name, size, read in (("k", a.k_size, read_k), ("v", a.v_size, read_v)):
-        kind = CACHED_TYPES[a.step_types.get(f"{name}_unpack") or a.step_types[{"k": "scores", "v": "values"}[name]]]
-        length = a.kv_heads * kind.head_bytes(size)
-        stored = np.stack(
-            [a.array(f"{name}_pages", np.uint8, length, offset=page_number(a, row, i) * length) for i in range(pages)]
-        )
-        rows = read(kind, stored.reshape(pages, a.kv_heads, -1), size)
+        kind = cached_kind(a, name)
+        rows = read(kind, stored_pages(a, f"{name}_pages", row, range(pages), kind.head_bytes(size)), size)
+        if kind.exact:
+            ends, written = [0, pages - 1], CACHED_TYPES[kind.exact]
+            rows[ends] = read(written, stored_pages(a, f"{name}_exact", row, ends, kind.exact_bytes(size)), size)
         both.append(np.swapaxes(rows, 0, 1).reshape(a.kv_heads, pages * PAGE, size))
     return both[0], both[1]
 
 
+def cached_kind(a: Arguments, name: str) -> CachedType:
+    return CACHED_TYPES[a.step_types.get(f"{name}_unpack") or a.step_types[{"k": "scores", "v": "values"}[name]]]
+
+
+def stored_pages(a: Arguments, name: str, row: int, indices: Iterable[int], head_bytes: int) -> np.ndarray:
+    """uint8 [indices, kv_heads, head_bytes] of pages of the row's sequence."""
+    length = a.kv_heads * head_bytes
+    found = [a.array(name, np.uint8, length, offset=page_number(a, row, index) * length) for index in indices]
+    return np.stack(found).reshape(-1, a.kv_heads, head_bytes)
+
+
 def queries(a: Arguments, row: int) -> np.ndarray:
-    """[kv_heads, heads / kv_heads, k_size]: times the scale; turned and rounded to 8 bits where K is quantized."""
+    """[kv_heads, heads / kv_heads, k_size]: times the scale; turned and rounded to 8 bits where K is."""
     q = a.floats("q", a.n, a.kv_heads, a.heads // a.kv_heads, a.k_size)[row]
-    if not a.k_coded:
-        return q.astype(np.float64) * a.scale
-    blocks = (turned(q) * F32(a.scale)).reshape(*q.shape[:-1], -1, BLOCK)
+    return coded(turned(q) * F32(a.scale)) if a.k_coded else q.astype(np.float64) * a.scale
+
+
+def coded(q: np.ndarray) -> np.ndarray:
+    """Queries [..., k_size] rounded to 8 bits, block by block."""
+    blocks = q.reshape(*q.shape[:-1], -1, BLOCK)
     top = np.abs(blocks).max(axis=-1, keepdims=True)
     codes = np.rint(blocks * np.divide(F32(127), top, out=np.zeros_like(top), where=top > 1e-30))
     return (codes.astype(np.float64) * (top / F32(127))).reshape(q.shape)
+
+
+def scores_by_element(a: Arguments, row: int, pages: int) -> np.ndarray:
+    """Scores of a row with the quantized ones among so many pages, all but the first."""
+    q = a.floats("q", a.n, a.kv_heads, a.heads // a.kv_heads, a.k_size)[row] * F32(a.scale)
+    scores = np.zeros((*q.shape[:-1], max(0, pages - 1), PAGE))
+    head_bytes = cached_kind(a, "k").head_bytes(a.k_size)
+    for index in range(1, pages):
+        (page,) = stored_pages(a, "k_pages", row, [index], head_bytes)
+        codes, scales, middles = read_elements(page, a.k_size)
+        products = coded(q * scales[:, None]) @ np.swapaxes(codes, -1, -2).astype(np.float64)
+        scores[..., index - 1, :] = products + (q.astype(np.float64) * middles[:, None]).sum(axis=-1, keepdims=True)
+    return scores.reshape(*q.shape[:-1], -1)

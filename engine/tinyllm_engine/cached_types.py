@@ -4,11 +4,17 @@ K lies element by element, so that neighbouring keys are neighbours, and V row b
 
     f32, f16, bf16  K [size][64], V [64][size]
     q8_0            K int8 [size / 4][64][4], V int8 [64][size]; then f16 scales [size / 32][64] in both
-    q4_0            K [size / 8][64][4 bytes], V [64][size / 16][8 bytes]; then scales in the same way. The low nibbles
-                    hold the first half of 8 (K) or 16 elements (V), the high ones the second: code + 8 in K, code in V
+    q4_0            K [size / 8][64][4 bytes], then f16 scales [size] and middles [size];
+                    V [64][size / 16][8 bytes], then f16 scales [size / 32][64]. The low nibbles hold the first half of
+                    8 (K) or 16 elements (V), the high ones the second: code + 8 in K, code in V
 
 A number of a quantized type is code * scale, and what is quantized is the row turned, block of 32 by block, by a
-Hadamard matrix (see kernels.cached_blocks). `pack_k` and `pack_v` write what the kernels write, to the bit.
+Hadamard matrix (see kernels.cached_blocks). K in q4_0 is not turned: each element has its own scale and middle for the
+64 rows of the page, for elements differ from each other more than rows do (arXiv:2402.02750), and a number is
+middle + code * scale. Such a page is quantized when it is full. Until then, and for good where it is the first of its
+sequence, its rows are in an exact part beside it: f16, with V turned (see kv_cache).
+
+`pack_k` and `pack_v` write what the kernels write, to the bit.
 """
 
 from __future__ import annotations
@@ -31,15 +37,28 @@ Order = Callable[[NDArray[Any]], Any]  # of the elements of a page
 
 @dataclass(frozen=True)
 class CachedType:
-    """A type by its name in GGUF. block: elements that share a scale, in `block_bytes` with it."""
+    """A type by its name in GGUF. block: elements that share a scale, in `block_bytes` with it.
+
+    exact: that of pages' exact parts, if pages are quantized when they are full; empty: rows are written as they stay
+    """
 
     name: str
     block: int
     block_bytes: int
+    exact: str = ""
 
     @property
     def is_quantized(self) -> bool:
         return self.block > 1
+
+    @property
+    def k_turned(self) -> bool:
+        """Whether keys are turned, and queries have to be. Values are wherever the type is quantized."""
+        return self.is_quantized and not self.exact
+
+    def exact_bytes(self, size: int) -> int:
+        """What the exact part of a page takes for one head."""
+        return CACHED_TYPES[self.exact].head_bytes(size) if self.exact else 0
 
     def head_bytes(self, size: int) -> int:
         """What a page takes for one head of so many elements. UnsupportedModelError where they make no whole blocks."""
@@ -57,7 +76,7 @@ CACHED_TYPES = {
         CachedType("f16", 1, 2),
         CachedType("bf16", 1, 2),
         CachedType("q8_0", BLOCK, 34),
-        CachedType("q4_0", BLOCK, 18),
+        CachedType("q4_0", BLOCK, 18, exact="f16"),
     )
 }
 ELEMENTS: dict[str, type[np.generic]] = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}
@@ -100,6 +119,18 @@ def quantized(kind: CachedType, rows: Floats) -> tuple[NDArray[np.int8], NDArray
     return codes.astype(np.int8).reshape(rows.shape), scales
 
 
+def quantized_elements(rows: Floats) -> tuple[NDArray[np.uint8], NDArray[np.float16], NDArray[np.float16]]:
+    """Codes + 8 [..., 64, size] of full pages of K, and the scale and the middle of each element [..., size]."""
+    lowest, highest = np.fmin.reduce(rows, axis=-2), np.fmax.reduce(rows, axis=-2)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        scales = ((highest - lowest) / np.float32(15)).astype(np.float16)
+        kept = scales.astype(np.float32)
+        middles = (lowest + np.float32(8) * kept).astype(np.float16)
+        inverse = np.where(kept == 0, 0, np.float32(1) / kept).astype(np.float32)
+        places = (rows - middles.astype(np.float32)[..., None, :]) * inverse[..., None, :] + np.float32(8)
+    return np.rint(np.clip(np.where(np.isnan(places), 0, places), 0, 15)).astype(np.uint8), scales, middles
+
+
 def scaled(codes: NDArray[np.int8], scales: NDArray[np.float16]) -> Floats:
     """The opposite of `quantized`: codes [..., size] times scales [..., size / 32]"""
     return codes.astype(np.float32) * np.repeat(scales.astype(np.float32), BLOCK, axis=-1)
@@ -117,7 +148,7 @@ def of_bf16(bits: NDArray[np.uint16]) -> Floats:
 
 
 def k_slots(kind: CachedType, size: int) -> NDArray[np.int64]:
-    """[head_bytes]: the row of the page that each byte of K belongs to"""
+    """[head_bytes]: the row of the page that each byte of K belongs to, of types that write row by row"""
     codes, scales = _parts(kind, size)
     return np.concatenate((codes // (4 if kind.is_quantized else kind.block_bytes) % PAGE, scales // 2 % PAGE))
 
@@ -135,7 +166,13 @@ def _parts(kind: CachedType, size: int) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def write_k(kind: CachedType, rows: Floats) -> Bytes:
-    """Rows [..., 64, size], turned where the type is quantized -> pages [..., head_bytes]"""
+    """Rows [..., 64, size], turned where the type turns them -> pages [..., head_bytes]"""
+    if kind.exact:
+        codes, scales, middles = quantized_elements(rows)
+        fours: NDArray[Any] = np.swapaxes(codes.reshape(*codes.shape[:-1], -1, 4), -2, -3)  # [..., size / 4, 64, 4]
+        packed = np.ascontiguousarray(fours[..., 0::2, :, :] | fours[..., 1::2, :, :] << 4)
+        parts = packed.reshape(*codes.shape[:-2], -1), scales.view(np.uint8), middles.view(np.uint8)
+        return np.concatenate(parts, axis=-1)
     return _written(kind, rows, _k_codes, lambda x: np.swapaxes(x, -1, -2))
 
 
@@ -144,12 +181,25 @@ def write_v(kind: CachedType, rows: Floats) -> Bytes:
 
 
 def read_k(kind: CachedType, pages: Bytes, size: int) -> Floats:
-    """Pages [..., head_bytes] -> rows [..., 64, size], turned where the type is quantized."""
+    """Pages [..., head_bytes] -> rows [..., 64, size], turned where the type turns them."""
+    if kind.exact:
+        codes, scales, middles = read_elements(pages, size)
+        return codes.astype(np.float32) * scales[..., None, :] + middles[..., None, :]
     return _read(kind, pages, size, _k_codes_back, (size, PAGE), lambda x: np.swapaxes(x, -1, -2))
 
 
 def read_v(kind: CachedType, pages: Bytes, size: int) -> Floats:
     return _read(kind, pages, size, _v_codes_back, (PAGE, size), lambda x: x)
+
+
+def read_elements(pages: Bytes, size: int) -> tuple[NDArray[np.int8], Floats, Floats]:
+    """Codes [..., 64, size], scales and middles [..., size] of pages of K in q4_0."""
+    whole, end = pages.shape[:-1], PAGE * size // 2
+    eights = pages[..., :end].reshape(*whole, size // 8, PAGE, 4)
+    halves = np.stack((eights & 15, eights >> 4), axis=-3)  # [..., size / 8, 2, 64, 4]
+    fours = halves.reshape(*whole, size // 4, PAGE, 4).astype(np.int8) - np.int8(8)
+    numbers = np.ascontiguousarray(pages[..., end:]).view(np.float16).astype(np.float32)
+    return np.swapaxes(fours, -2, -3).reshape(*whole, PAGE, size), numbers[..., :size], numbers[..., size:]
 
 
 def _written(kind: CachedType, rows: Floats, codes_of: Callable[[CachedType, Any], Bytes], ordered: Order) -> Bytes:
@@ -190,20 +240,12 @@ def _bytes(x: NDArray[Any]) -> Bytes:
 
 def _k_codes(kind: CachedType, codes: NDArray[np.int8]) -> Bytes:
     fours: NDArray[Any] = np.swapaxes(codes.reshape(*codes.shape[:-1], -1, 4), -2, -3)  # [..., size / 4, 64, 4]
-    if kind.name == "q4_0":
-        biased = (fours + 8).view(np.uint8)
-        fours = biased[..., 0::2, :, :] | biased[..., 1::2, :, :] << 4
     return np.ascontiguousarray(fours).reshape(*codes.shape[:-2], -1).view(np.uint8)
 
 
 def _k_codes_back(kind: CachedType, stored: Bytes, size: int) -> NDArray[np.int8]:
     whole = stored.shape[:-1]
-    if kind.name == "q8_0":
-        fours = np.ascontiguousarray(stored).view(np.int8).reshape(*whole, size // 4, PAGE, 4)
-    else:
-        eights = stored.reshape(*whole, size // 8, PAGE, 4)
-        halves = np.stack((eights & 15, eights >> 4), axis=-3)  # [..., size / 8, 2, 64, 4]
-        fours = halves.reshape(*whole, size // 4, PAGE, 4).astype(np.int8) - np.int8(8)
+    fours = np.ascontiguousarray(stored).view(np.int8).reshape(*whole, size // 4, PAGE, 4)
     return np.swapaxes(fours, -2, -3).reshape(*whole, PAGE, size)
 
 
@@ -229,7 +271,7 @@ def _v_codes_back(kind: CachedType, stored: Bytes, size: int) -> NDArray[np.int8
 
 def pack_k(kind: CachedType, rows: Floats) -> Bytes:
     """K float32 [..., 64, size] -> pages uint8 [..., head_bytes]"""
-    return write_k(kind, turned(rows) if kind.is_quantized else rows)
+    return write_k(kind, turned(rows) if kind.k_turned else rows)
 
 
 def pack_v(kind: CachedType, rows: Floats) -> Bytes:
@@ -240,7 +282,7 @@ def pack_v(kind: CachedType, rows: Floats) -> Bytes:
 def unpack_k(kind: CachedType, pages: Bytes, size: int) -> Floats:
     """Pages uint8 [..., head_bytes] -> K float32 [..., 64, size]"""
     rows = read_k(kind, pages, size)
-    return turned(rows) if kind.is_quantized else rows
+    return turned(rows) if kind.k_turned else rows
 
 
 def unpack_v(kind: CachedType, pages: Bytes, size: int) -> Floats:

@@ -3,7 +3,8 @@
 Per layer and page, the heads' parts lie one after the other, for K and for V (see cached_types). A page belongs to all
 layers at once: page p of a sequence is page p of every layer's pool. Memory becomes physical as pages are written and
 goes back to the system when they are freed. What layers with a window have of a page, its windowed part, is owned apart
-from the rest, and goes back when no sequence needs it any more (see windows).
+from the rest, and goes back when no sequence needs it any more (see windows). Where a type asks for it, rows are first
+in exact parts (see exact_parts).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from tinyllm_engine.cached_types import PAGE, cached_type
 from tinyllm_engine.errors import ContextFullError, OutOfMemoryError
+from tinyllm_engine.exact_parts import ExactParts
 from tinyllm_engine.memory import Area
 from tinyllm_engine.recurrent_state import StatePool
 from tinyllm_engine.windows import Windows
@@ -63,6 +65,11 @@ class KVCache:
         # Where each layer's K lies, then each layer's V, and how many bytes of it belong to a page.
         self._whole_parts = [(start, size) for start, size, windowed in parts if not windowed]
         self._windowed_parts = [(start, size) for start, size, windowed in parts if windowed]
+        self.exact = ExactParts(
+            self.pages,
+            [shape.heads * self.k_type.exact_bytes(shape.k_size) if shape.heads else 0 for shape in layers],
+            [shape.heads * self.v_type.exact_bytes(shape.v_size) if shape.heads else 0 for shape in layers],
+        )
         self._free = list(range(self.pages - 1, -1, -1))
         self._owners = np.zeros(self.pages, np.int32)
         self._windowed_owners = np.zeros(self.pages, np.int32)  # of the page's windowed part
@@ -84,9 +91,9 @@ class KVCache:
 
     @property
     def bytes_in_use(self) -> int:
-        """Of pages and of recurrent states."""
-        windowed = self.windowed_pages_in_use * _size(self._windowed_parts)
-        return self.pages_in_use * _size(self._whole_parts) + windowed + self.states.bytes_in_use
+        """Of pages, of their exact parts, and of recurrent states."""
+        pages = self.pages_in_use * _size(self._whole_parts) + self.windowed_pages_in_use * _size(self._windowed_parts)
+        return pages + self.exact.bytes_in_use + self.states.bytes_in_use
 
     def k_address(self, layer: int) -> int:
         return self._area.address + self._starts[layer]
@@ -101,9 +108,10 @@ class KVCache:
         """
         while not self._free:
             self._need_room()
-        self._need_memory(_size(self._whole_parts))
+        self._need_memory(_size(self._whole_parts) + self.exact.page_bytes)
         page = self._free.pop()
         self._owners[page] = 1
+        self.exact.take(page)
         return page
 
     def take_windowed(self, page: int) -> None:
@@ -137,6 +145,7 @@ class KVCache:
                 raise
         for target, source in zip(self.page_bytes(copy, windowed), self.page_bytes(page, windowed), strict=True):
             target[:] = source
+        self.exact.copy(copy, page)
         self.drop_page(page, windowed)
         return copy
 
@@ -164,6 +173,11 @@ class KVCache:
                 )
         self._granted -= needed
 
+    def close_page(self, page: int) -> None:
+        """A page is full: its exact part goes if its only owner says so, who will not go back into it."""
+        if self._owners[page] == 1:
+            self.exact.drop(page)
+
     def drop_page(self, page: int, windowed: bool = False) -> None:
         """Gives one owner's claim up, and that to the windowed part if it has one; the last one frees the memory."""
         if windowed:
@@ -171,6 +185,7 @@ class KVCache:
         self._owners[page] -= 1
         if self._owners[page] == 0:
             self._free.append(page)
+            self.exact.drop(page)
             self._forget(self._whole_parts, page, self._owners)
 
     def drop_windowed(self, page: int) -> None:
@@ -230,7 +245,12 @@ class PageTable:
             self.held[index] = False
 
     def longest(self, length: int) -> int:
-        """The largest length up to this one at which all that layers with a window see next is held."""
+        """The largest length up to this one at which the sequence can go on.
+
+        All that layers with a window see next is held there, and it is not within a page that is closed.
+        """
+        if self.cache.exact.page_bytes and length % PAGE and not self.cache.exact.held[self.table[length // PAGE]]:
+            length = length // PAGE * PAGE
         held, needed = self.held.tobytes(), self.cache.windows.needed
         while (missing := held.rfind(b"\0", needed(length).start, needed(length).stop)) >= 0:
             length = missing * PAGE
@@ -254,6 +274,23 @@ class PageTable:
             self.count -= 1
             self.cache.drop_page(int(self.table[self.count]), bool(self.held[self.count]))
             self.held[self.count] = False
+
+    def close(self, length: int, places: Iterable[int] = ()) -> None:
+        """Of `length` tokens: closes all pages but the first, the last, and those within which one of `places` is."""
+        if self.cache.exact.page_bytes:
+            open_pages = {0, max(0, length - 1) // PAGE, *(place // PAGE for place in places if place % PAGE)}
+            for index in np.flatnonzero(self.cache.exact.held[self.table[: self.count]]).tolist():
+                if index not in open_pages and (index + 1) * PAGE <= length:
+                    self.cache.close_page(int(self.table[index]))
+
+    def rewritten(self, begin: int, length: int) -> None:
+        """Of `length` tokens, those from `begin` on have been put here: full pages are closed, the last one is open."""
+        for index in range(begin // PAGE, self.count):
+            page = int(self.table[index])
+            if index == 0 or (index + 1) * PAGE > length:
+                self.cache.exact.take(page)
+            else:
+                self.cache.exact.drop(page)
 
     def fork(self, length: int) -> PageTable:
         """Another table with the pages of the first `length` tokens, which both own."""

@@ -403,9 +403,16 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
         """Writes K and V of every row into the cache at the row's position."""
         shape, cache = self.cache.layers[layer], self.cache
         part = f"{shape.heads} heads"
-        for name, x, size, kind, pages, page_bytes in (
-            ("k", k, shape.k_size, cache.k_type, cache.k_address(layer), cache.k_page_bytes[layer]),
-            ("v", v, shape.v_size, cache.v_type, cache.v_address(layer), cache.v_page_bytes[layer]),
+        exact = cache.exact
+        for name, x, size, kind, pages, page_bytes, exact_pages, exact_bytes in (
+            (
+                *("k", k, shape.k_size, cache.k_type, cache.k_address(layer), cache.k_page_bytes[layer]),
+                *(exact.k_address(layer), exact.k_page_bytes[layer]),
+            ),
+            (
+                *("v", v, shape.v_size, cache.v_type, cache.v_address(layer), cache.v_page_bytes[layer]),
+                *(exact.v_address(layer), exact.v_page_bytes[layer]),
+            ),
         ):
             self._append(
                 "append",
@@ -417,6 +424,8 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
                 size=size,
                 pages=pages,
                 page_bytes=page_bytes,
+                exact=exact_pages,
+                exact_bytes=exact_bytes,
                 positions=self.state.positions.ctypes.data,
                 tables=self.state.tables.ctypes.data,
                 count=self.state.rows_address,
@@ -446,6 +455,10 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
             "v_pages": cache.v_address(layer),
             "k_page_bytes": cache.k_page_bytes[layer],
             "v_page_bytes": cache.v_page_bytes[layer],
+            "k_exact": cache.exact.k_address(layer),
+            "v_exact": cache.exact.v_address(layer),
+            "k_exact_bytes": cache.exact.k_page_bytes[layer],
+            "v_exact_bytes": cache.exact.v_page_bytes[layer],
             **self._steps(),
             "positions": self.state.positions.ctypes.data,
             "tables": self.state.tables.ctypes.data,
@@ -466,18 +479,29 @@ class Recorder(ExpertOps, RecurrentOps, AdapterOps, StreamOps):
 
     def _steps(self) -> dict[str, Step | int]:
         """What attention does with the types of K and V: a batch unpacks a page of half floats for all its rows."""
-        k, v = self.cache.k_type.name, self.cache.v_type.name
-        k_unpack, v_unpack = (
-            None if self.one_row else getattr(cached_values, f"unpack_{kind}", None) for kind in (k, v)
-        )
+        k_type, v_type = self.cache.k_type, self.cache.v_type
+        k_unpack, scores = self._steps_of(k_type.name, cached_keys, "scores")
+        v_unpack, values = self._steps_of(v_type.name, cached_values, "values")
+        unpack, exact_scores = self._steps_of(k_type.exact, cached_keys, "scores")
+        other_unpack, exact_values = self._steps_of(v_type.exact, cached_values, "values")
         return {
-            "k_unpack": k_unpack or 0,
-            "v_unpack": v_unpack or 0,
-            "scores": getattr(cached_keys, f"scores_{'f32' if k_unpack else k}"),
-            "values": getattr(cached_values, f"values_{'f32' if v_unpack else v}"),
-            "k_coded": int(self.cache.k_type.is_quantized),
-            "v_turned": int(self.cache.v_type.is_quantized),
+            "k_unpack": k_unpack,
+            "v_unpack": v_unpack,
+            "scores": scores,
+            "values": values,
+            "exact_unpack": unpack or other_unpack,
+            "exact_scores": exact_scores,
+            "exact_values": exact_values,
+            "k_coded": int(k_type.k_turned),
+            "v_turned": int(v_type.is_quantized),
         }
+
+    def _steps_of(self, kind: str, module: ModuleType, name: str) -> tuple[Step | int, Step | int]:
+        """What unpacks a page of a type first, or 0, and what scores it or sums its values."""
+        if not kind:
+            return 0, 0
+        unpack = None if self.one_row else getattr(cached_values, f"unpack_{kind}", None)
+        return unpack or 0, getattr(module, f"{name}_{'f32' if unpack else kind}")
 
     def _cached(self, layer: int) -> Buffer:
         """Stands for the layer's part of the cache where accesses are compared."""

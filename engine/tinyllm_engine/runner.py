@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tinyllm_engine.agreed import TILE
+from tinyllm_engine.cached_rows import reopen
 from tinyllm_engine.cached_types import PAGE
 from tinyllm_engine.cancel import Cancel
 from tinyllm_engine.decode import Decoder, Drawn, draw_one
@@ -372,6 +373,7 @@ class Sequence:
         """Takes in ids that so many complete passes have evaluated."""
         self.tokens += ids
         self.recurrent.advance(passes)
+        self.pages.close(self.position, self.recurrent.positions)
 
     def _begin(self, reading: bool) -> None:
         """Keeps the state before several tokens are read and where they end: that is where one goes back to."""
@@ -391,6 +393,9 @@ class Sequence:
         Layers with a window have what they see next at the present end and up to 64 tokens before it, and the same of
         a few places: where calls of `forward` with several tokens began or ended, and where `truncate` was asked to go.
         One returns to the last length up to the one asked for where all of them have what they need, or to 0.
+
+        A cache in q4_0 goes back to any length within the first page of 64 tokens and the last one, and else to where a
+        page begins.
         """
         length = max(0, min(length, self.position))
         if length < self.position:
@@ -420,7 +425,7 @@ class Sequence:
         """Another sequence that begins with the first `length` tokens of this one; nothing is evaluated for that.
 
         Both own the pages of these tokens. Whoever writes behind them first copies the last page if it is not full.
-        A model with recurrent layers or windows keeps what `truncate` would: the fork's `position` says how much.
+        What is kept is what `truncate` would keep: the fork's `position` says how much.
         """
         length = max(0, min(length, self.position))
         fork = Sequence(self.runner)
@@ -451,12 +456,20 @@ class Sequence:
             return
         held = check_windows(self.runner.model, self.pages, begin, end, self.position)
         self.pages.own(begin)
+        exact = min(self.exact, self.pages.longest(begin))
+        if self.pages.longest(begin) < begin:
+            reopen(self.runner.cache, int(self.pages.table[begin // PAGE]))
         if end < self.position:
             move_down(self.runner, self.pages, begin, end, self.position, held)
-            self._exact = min(self.exact, begin)
+            if self.runner.cache.exact.page_bytes and begin > PAGE:
+                exact = min(exact, begin // PAGE * PAGE)  # its page is quantized together with other rows
         self.places.remove(begin, end)
+        moved = end < self.position
         del self.tokens[begin:end]
+        self._exact = exact if exact < self.position else None
         self.pages.shrink(self.position)
+        if moved:
+            self.pages.rewritten(begin, self.position)
 
     def restored(self, ids: list[int], exact: int, places: Ids[int] = ()) -> None:
         """Says what the pages of this new sequence have been filled with, states included."""

@@ -5,11 +5,12 @@
     tokens      int32 for each
     pages       in order; of each the K of layers that see everything, then the V; then, if held, what layers with a
                 window have of it
+    exact parts if the cache's types have them: of the first page, and where a checkpoint or the sequence is within one
     states      one for each checkpoint, the last one at the end of the sequence
 
-Behind the tokens, each page and each state stands the CRC-32 of it. Numbers are little-endian. A file is used only if
-it says exactly what the runner would write, is exactly as long as it says, and every checksum is right; all of that is
-known before any memory is taken for it.
+Behind the tokens and each page, part and state stands the CRC-32 of it. Numbers are little-endian. A file is used only
+if it says exactly what the runner would write, is exactly as long as it says, and every checksum is right; all of that
+is known before any memory is taken for it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tinyllm_engine.errors import OtherStateError, SavedStateError
 from tinyllm_engine.runner import Runner, Sequence
 from tinyllm_engine.windows import MOST_PLACES, runs
 
-MAGIC, VERSION = b"TLKV", 2
+MAGIC, VERSION = b"TLKV", 3
 HEAD, CHECKSUM = struct.Struct("<4sIII"), struct.Struct("<I")
 MOST_DESCRIPTION = 1 << 20  # bytes
 CHECKPOINTS = 4  # that are kept, the last ones: where the last answer began is among them
@@ -42,9 +43,15 @@ PIECE = 1 << 20  # bytes read at a time where nothing is kept of them
 def saved_bytes(sequence: Sequence) -> int:
     """What `save` would write, its description aside."""
     cache = sequence.runner.cache
-    checkpoints = min(CHECKPOINTS, len({*sequence.recurrent.positions, sequence.position}))
+    places = sorted({*sequence.recurrent.positions, sequence.position})[-CHECKPOINTS:]
     pages = sum(cache.bytes_of_page(bool(held)) for held in sequence.pages.held[: sequence.pages.count])
-    return 4 * sequence.position + pages + checkpoints * cache.states.block_bytes
+    pages += len(open_pages(places)) * cache.exact.page_bytes
+    return 4 * sequence.position + pages + len(places) * cache.states.block_bytes
+
+
+def open_pages(places: Iterable[int]) -> list[int]:
+    """Of which pages a sequence that goes back to `places` needs the exact parts."""
+    return sorted({0, *(place // PAGE for place in places if place % PAGE)})
 
 
 def save(sequence: Sequence, write: Callable[[Any], object], model: str) -> None:
@@ -52,10 +59,11 @@ def save(sequence: Sequence, write: Callable[[Any], object], model: str) -> None
     runner = sequence.runner
     sequence.recurrent.keep(sequence.position)
     checkpoints = sequence.recurrent.checkpoints[-CHECKPOINTS:]
+    positions = [checkpoint.position for checkpoint in checkpoints]
     counts = {
         "tokens": sequence.position,
         "exact": sequence.exact,
-        "checkpoints": [checkpoint.position for checkpoint in checkpoints],
+        "checkpoints": positions,
         "held": runs(sequence.pages.held[: sequence.pages.count]),
         "places": sequence.places.positions,
     }
@@ -66,6 +74,9 @@ def save(sequence: Sequence, write: Callable[[Any], object], model: str) -> None
     pages = sequence.pages
     for page, held in zip(pages.table[: pages.count], pages.held, strict=False):
         _write_checked(write, runner.cache.page_bytes(int(page), bool(held)))
+    if runner.cache.exact.page_bytes:
+        for index in open_pages([*positions, sequence.position]):
+            _write_checked(write, runner.cache.exact.bytes_of(int(pages.table[index])))
     for checkpoint in checkpoints:
         _write_checked(write, [checkpoint.block])
 
@@ -149,6 +160,8 @@ class _Saved:
         self.positions = self._checkpoints(found.get("checkpoints"))
         self.held = self._held(found.get("held"))
         self.places = self._places(found.get("places"))
+        has_parts = runner.cache.exact.page_bytes > 0
+        self.open_pages = open_pages([*self.positions, self.tokens]) if has_parts else []
         self.start = file.tell()
         expected = self.start + sum(size + CHECKSUM.size for size in self._sizes())
         if (size := os.fstat(file.fileno()).st_size) != expected:
@@ -176,8 +189,13 @@ class _Saved:
         try:
             sequence.pages.grow(self.tokens)
             sequence.pages.hold(np.flatnonzero(self.held))
-            for page, held in zip(sequence.pages.table, self.held, strict=False):
-                self._read_checked(self.runner.cache.page_bytes(int(page), bool(held)))
+            pages = sequence.pages.table.tolist()
+            for page, held in zip(pages, self.held, strict=False):
+                self.runner.cache.exact.drop(page)
+                self._read_checked(self.runner.cache.page_bytes(page, bool(held)))
+            for index in self.open_pages:
+                self.runner.cache.exact.take(pages[index])
+                self._read_checked(self.runner.cache.exact.bytes_of(pages[index]))
             for position in self.positions:
                 self._read_checked([sequence.recurrent.restored(position)])
         except BaseException:
@@ -191,6 +209,7 @@ class _Saved:
         cache = self.runner.cache
         yield 4 * self.tokens
         yield from (cache.bytes_of_page(bool(held)) for held in self.held)
+        yield from [cache.exact.page_bytes] * len(self.open_pages)
         yield from [cache.states.block_bytes] * len(self.positions)
 
     def _describe(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from tinyllm_engine.runner import Runner
 pytestmark = pytest.mark.golden
 WINDOW = 320  # tokens; half of them are scored
 # nats a token, either way: so few of them are as near as 0.01 where nothing but the rounding of a pass differs
-ALLOWED = {("bf16", "bf16"): 0.02, ("q8_0", "q8_0"): 0.02, ("q8_0", "q4_0"): 0.03, ("q4_0", "q4_0"): 0.12}
+ALLOWED = {("bf16", "bf16"): 0.02, ("q8_0", "q8_0"): 0.02, ("q8_0", "q4_0"): 0.03, ("q4_0", "q4_0"): 0.04}
 
 
 @pytest.fixture(scope="module")

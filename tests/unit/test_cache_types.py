@@ -1,9 +1,9 @@
 """The types of the cache as the chat knows them: the engine's, their sizes, and what a model gets in place of one."""
 
 import pytest
-from tinyllm_chat.chat.cache_types import BLOCKS, CACHE_TYPES, bytes_per_token, described, types_for
+from tinyllm_chat.chat.cache_types import BLOCKS, CACHE_TYPES, bytes_per_token, described, full_bytes, types_for
 from tinyllm_engine.cached_types import CACHED_TYPES
-from tinyllm_engine.kv_cache import KVCache, LayerShape
+from tinyllm_engine.kv_cache import KVCache, LayerShape, PageTable
 
 SHAPES = [LayerShape(3, 64, 96), LayerShape(0, 1, 1), LayerShape(1, 32, 64)]
 
@@ -17,6 +17,16 @@ def test_they_are_the_engines() -> None:
 def test_a_token_takes_what_the_engine_says(k_type: str, v_type: str) -> None:
     assert bytes_per_token(SHAPES, k_type, v_type) == KVCache(SHAPES, 64, k_type, v_type=v_type).bytes_per_token
     assert types_for(SHAPES, k_type, v_type) == (k_type, v_type, [])
+
+
+@pytest.mark.parametrize(("k_type", "v_type"), [("f16", "q8_0"), ("q8_0", "q4_0"), ("q4_0", "q4_0")])
+@pytest.mark.parametrize("context_length", [64, 256])
+def test_a_full_cache_takes_what_is_said(k_type: str, v_type: str, context_length: int) -> None:
+    cache = KVCache(SHAPES, context_length, k_type, v_type=v_type)
+    table = PageTable(cache, context_length)
+    table.grow(context_length)
+    table.close(context_length)
+    assert full_bytes(SHAPES, k_type, v_type, context_length) == cache.bytes_in_use
 
 
 def test_heads_that_fill_no_blocks_are_cached_as_they_can_be_and_that_is_told() -> None:

@@ -3,7 +3,18 @@
 import numpy as np
 import pytest
 from support.recording import TYPES, random_norm, random_tensor, recording
-from tinyllm_engine.cached_types import CACHED_TYPES, k_slots, pack_k, pack_v, v_slots
+from tinyllm_engine.cached_types import (
+    CACHED_TYPES,
+    k_slots,
+    pack_k,
+    pack_v,
+    read_k,
+    read_v,
+    turned,
+    v_slots,
+    write_k,
+    write_v,
+)
 from tinyllm_engine.config import RopeConfig
 from tinyllm_engine.errors import EngineError
 from tinyllm_engine.jit import Kernel
@@ -295,35 +306,49 @@ TYPE_PAIRS = [("f32", "f32"), ("f16", "f16"), ("bf16", "q8_0"), ("q8_0", "bf16")
 
 
 def in_cache(r):
-    """K and V, uint8 [pages, heads, bytes of a head]: the cache's own memory."""
+    """K and V, uint8 [pages, heads, bytes of a head]: the cache's own memory. Then their exact parts, or None."""
     cache, (shape,) = r.cache, r.cache.layers
-    return (
-        array_at(cache.k_address(0), np.uint8, cache.pages, shape.heads, cache.k_type.head_bytes(shape.k_size)),
-        array_at(cache.v_address(0), np.uint8, cache.pages, shape.heads, cache.v_type.head_bytes(shape.v_size)),
+    places = (
+        (cache.k_address(0), cache.k_type.head_bytes(shape.k_size)),
+        (cache.v_address(0), cache.v_type.head_bytes(shape.v_size)),
+        (cache.exact.k_address(0), cache.k_type.exact_bytes(shape.k_size)),
+        (cache.exact.v_address(0), cache.v_type.exact_bytes(shape.v_size)),
     )
+    return [array_at(at, np.uint8, cache.pages, shape.heads, size) if at else None for at, size in places]
+
+
+def fill_all(r, byte):
+    for memory in in_cache(r):
+        if memory is not None:
+            memory[:] = byte
 
 
 def take_pages(r):
     """All pages, in no order; what no token has written in them is not a number, or has a scale that is none."""
     r.pages.grow(CONTEXT)
     r.pages.table[:] = np.random.default_rng(6).permutation(r.pages.table)
-    for memory in in_cache(r):
-        memory[:] = 255
+    fill_all(r, 255)
 
 
 def fill_cache(r, k, v, first=0):
     """K and V float32 [tokens, heads, size] as tokens of the sequence, the first of them at position `first`."""
-    for rows, memory, kind, pack, slots in (
-        (k, in_cache(r)[0], r.cache.k_type, pack_k, k_slots),
-        (v, in_cache(r)[1], r.cache.v_type, pack_v, v_slots),
+    keys, values, exact_keys, exact_values = in_cache(r)
+    for rows, memory, part, kind, pack, turning, read, write, slots in (
+        (k, keys, exact_keys, r.cache.k_type, pack_k, False, read_k, write_k, k_slots),
+        (v, values, exact_values, r.cache.v_type, pack_v, True, read_v, write_v, v_slots),
     ):
-        positions = first + np.arange(len(rows))
+        positions, size = first + np.arange(len(rows)), rows.shape[-1]
+        written_kind = CACHED_TYPES[kind.exact] if kind.exact else kind
         for index in np.unique(positions // 64):
             whole, here = np.zeros((64, *rows.shape[1:]), np.float32), positions // 64 == index
             whole[positions[here] % 64] = rows[here]
-            written = np.isin(slots(kind, rows.shape[-1]), positions[here] % 64)
-            page = memory[r.pages.table[index]]
-            page[:, written] = pack(kind, np.swapaxes(whole, 0, 1))[:, written]
+            whole = np.swapaxes(whole, 0, 1)
+            written = np.isin(slots(written_kind, size), positions[here] % 64)
+            page = (memory if part is None else part)[r.pages.table[index]]
+            turned_before = turned(whole) if kind.exact and turning else whole
+            page[:, written] = pack(written_kind, turned_before)[:, written]
+            if kind.exact and positions[here][-1] % 64 == 63:
+                memory[r.pages.table[index]] = write(kind, read(written_kind, page, size))
 
 
 @pytest.mark.parametrize("kind", CACHED_TYPES)
@@ -332,20 +357,20 @@ def test_append(kind, rows, threads, position):
     shape = LayerShape(3, 64, 96) if CACHED_TYPES[kind].is_quantized else LayerShape(3, 80, 88)
     with recording(rows, threads, shape, CONTEXT, kind) as r:
         take_pages(r)
+        fill_all(r, 1)
         r.set_rows(rows, position=position)
         k, v = r.filled("k", 3 * shape.k_size, scale=100), r.filled("v", 3 * shape.v_size)
         k.array[0, :4] = 1e-7, 65519, 65520, -1e30  # a subnormal half, the largest, and two that become infinity
         v.array[0, :32] = 0  # a block whose scale is 0
         r.recorder.append(0, k, v)
         r.check()
-        found = [memory.copy() for memory in in_cache(r)]
-        for memory in in_cache(r):
-            memory[:] = 255
+        found = [None if memory is None else memory.copy() for memory in in_cache(r)]
+        fill_all(r, 1)
         fill_cache(
             r, k.array[:rows].reshape(rows, 3, shape.k_size), v.array[:rows].reshape(rows, 3, shape.v_size), position
         )
         for memory, expected in zip(found, in_cache(r), strict=True):
-            assert np.array_equal(memory, expected)
+            assert expected is None or np.array_equal(memory, expected)
 
 
 def attended(rows, threads, heads, types, positions, **scoring):
@@ -407,7 +432,7 @@ def test_ways_of_scoring(scoring, heads, types):
         assert np.array_equal(attended(rows, threads, heads, types, positions, **how), expected), (rows, threads)
 
 
-@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+@pytest.mark.parametrize("kind", ["f16", "q8_0", "q4_0"])
 def test_attention_of_a_long_batch(kind):
     """Neighbouring rows, several tiles of them, over the edges of pages and of a run."""
     positions = range(230, 275)

@@ -194,11 +194,11 @@ def test_descriptions_that_do_not_fit(small, tmp_path, changes, why):
     [
         (b"", "no saved state"),
         (b"GGUF" + bytes(100), "no saved state"),
-        (HEAD.pack(MAGIC, 1, 2, 0) + b"{}", "version: expected 2, found 1"),
-        (HEAD.pack(MAGIC, 2, 1 << 31, 0), "description: expected at most 1048576 bytes"),
-        (HEAD.pack(MAGIC, 2, 2, 5) + b"{}", "description is damaged"),
-        (HEAD.pack(MAGIC, 2, 2, zlib.crc32(b"[]")) + b"[]", "description is damaged"),
-        (HEAD.pack(MAGIC, 2, 50000, zlib.crc32(b"[" * 50000)) + b"[" * 50000, "description is damaged"),
+        (HEAD.pack(MAGIC, 2, 2, 0) + b"{}", "version: expected 3, found 2"),
+        (HEAD.pack(MAGIC, 3, 1 << 31, 0), "description: expected at most 1048576 bytes"),
+        (HEAD.pack(MAGIC, 3, 2, 5) + b"{}", "description is damaged"),
+        (HEAD.pack(MAGIC, 3, 2, zlib.crc32(b"[]")) + b"[]", "description is damaged"),
+        (HEAD.pack(MAGIC, 3, 50000, zlib.crc32(b"[" * 50000)) + b"[" * 50000, "description is damaged"),
     ],
 )
 def test_what_is_no_saved_state(small, tmp_path, content, why):

@@ -51,14 +51,23 @@ def lasting_bytes_per_token(shapes: Sequence[Any], k_type: str, v_type: str, con
 
 
 def full_bytes(shapes: Sequence[Any], k_type: str, v_type: str, context_length: int) -> int:
-    """What a cache takes at most: all rows of layers that see the whole context, and of the others what they keep."""
-    from tinyllm_engine.cached_types import PAGE
+    """What a cache takes at most: all rows of layers that see the whole context, and of the others what they keep.
+
+    Types that keep pages exact do so with the first one and the one that is written.
+    """
+    from tinyllm_engine.cached_types import PAGE, cached_type
     from tinyllm_engine.windows import Windows
 
     windows = Windows.within(context_length, [shape.window for shape in shapes if shape.heads])
     kept = min(context_length, PAGE * windows.most_pages(-(-context_length // PAGE)))
     lasting = lasting_bytes_per_token(shapes, k_type, v_type, context_length)
-    return context_length * lasting + kept * (bytes_per_token(shapes, k_type, v_type) - lasting)
+    exact = sum(
+        shape.heads * (cached_type(k_type).exact_bytes(shape.k_size) + cached_type(v_type).exact_bytes(shape.v_size))
+        for shape in shapes
+        if shape.heads
+    )
+    rows = context_length * lasting + kept * (bytes_per_token(shapes, k_type, v_type) - lasting)
+    return rows + min(2, -(-context_length // PAGE)) * int(exact)
 
 
 def described(k_type: str, v_type: str) -> str:

@@ -2,14 +2,24 @@
 
 import numpy as np
 
-from tinyllm_engine.jit import kernel, layout, native, record, shared
-from tinyllm_engine.kernels.cached_blocks import BLOCK, quantize_q4_0, quantize_q8_0
+from tinyllm_engine.jit import inlined, kernel, layout, native, record, shared
+from tinyllm_engine.kernels.cached_blocks import BLOCK, quantize_q4_0, quantize_q8_0, turned
 from tinyllm_engine.simd import (
+    add,
+    bit_or,
+    horizontal_max,
+    load_f16,
+    load_f16x8,
     load_f32,
     load_f32x8,
     load_i64,
-    scatter_nibbles_by_fours,
+    maximum,
+    minimum,
+    mul,
+    round_to_int,
     scatter_words,
+    shift_left,
+    splat_f32x8,
     store,
     store_bf16,
     store_bf16x8,
@@ -17,7 +27,9 @@ from tinyllm_engine.simd import (
     store_f32,
     store_half,
     store_nibbles_by_eights,
-    xor_byte,
+    sub,
+    zero_f32x8,
+    zero_i32x8,
 )
 
 # Writes one row of K or of V per batch row into the pages of its sequence
@@ -27,11 +39,14 @@ APPEND = layout(
     "size",  # elements of a head
     "pages",
     "page_bytes",
+    "exact",  # the pages' exact parts, for types that have them
+    "exact_bytes",
     "positions",
     "tables",  # address of the page tables' addresses, one a row
     "count",
 )
 PAGE = 64  # rows
+Q4_STEPS, Q4_MIDDLE = np.float32(15.0), np.float32(8.0)
 
 
 @shared
@@ -44,6 +59,22 @@ def append(thread, threads, pointer, put):
         page = a.pages + load_i64(load_i64(a.tables + 8 * row) + 8 * (position // PAGE)) * a.page_bytes
         for head in range(a.heads * thread // threads, a.heads * (thread + 1) // threads):
             put(a.x + 4 * (row * a.heads + head) * a.size, page + head * head_bytes, position % PAGE, a.size)
+
+
+@shared
+def append_exact(thread, threads, pointer, put, close):
+    """Writes into the exact parts of pages; the last row of a page closes it."""
+    a = record(pointer)
+    head_bytes, exact_bytes = a.page_bytes // a.heads, a.exact_bytes // a.heads
+    for row in range(load_i64(a.count)):
+        position = load_i64(a.positions + 8 * row)
+        number = load_i64(load_i64(a.tables + 8 * row) + 8 * (position // PAGE))
+        page, exact = a.pages + number * a.page_bytes, a.exact + number * a.exact_bytes
+        for head in range(a.heads * thread // threads, a.heads * (thread + 1) // threads):
+            part = exact + head * exact_bytes
+            put(a.x + 4 * (row * a.heads + head) * a.size, part, position % PAGE, a.size)
+            if position % PAGE == PAGE - 1:
+                close(part, page + head * head_bytes, a.size)
 
 
 # --- K: neighbouring keys are neighbours, so that their scores are ---------------------------------------------------
@@ -76,12 +107,42 @@ def put_k_q8_0(row, page, slot, size):
 
 
 @native
-def put_k_q4_0(row, page, slot, size):
-    """Codes are stored as 0..15."""
+def put_range(numbers, scale, middle):
+    """The scale and the middle of 64 numbers f16, to their places as f16."""
+    low = high = load_f16x8(numbers)
+    for i in range(16, 2 * PAGE, 16):
+        x = load_f16x8(numbers + i)
+        low, high = minimum(low, x), maximum(high, x)
+    lowest = -horizontal_max(sub(zero_f32x8(), low))
+    store_half(scale, (horizontal_max(high) - lowest) / Q4_STEPS)
+    store_half(middle, lowest + Q4_MIDDLE * load_f16(scale))
+
+
+@inlined
+def codes_of_eight(numbers, scale, middle):
+    """Codes 0..15 of 8 numbers f16."""
+    kept = load_f16(scale)
+    inverse = np.float32(1.0) / kept if kept != 0 else np.float32(0.0)
+    places = mul(sub(load_f16x8(numbers), splat_f32x8(load_f16(middle))), splat_f32x8(inverse))
+    places = add(places, splat_f32x8(Q4_MIDDLE))
+    return round_to_int(minimum(maximum(places, zero_f32x8()), splat_f32x8(Q4_STEPS)))
+
+
+@native
+def close_k_q4_0(exact, page, size):
+    """Each element has a scale and a middle of its own for all keys of the page; codes are stored as 0..15."""
     scales = page + PAGE * size // 2
-    for i in range(0, size, BLOCK):
-        codes = quantize_q4_0(row + 4 * i, scales + 2 * (i // BLOCK * PAGE + slot))
-        scatter_nibbles_by_fours(page + i * PAGE // 2 + 4 * slot, 4 * PAGE, xor_byte(codes, np.int8(8)))
+    middles = scales + 2 * size
+    for i in range(size):
+        put_range(exact + 2 * i * PAGE, scales + 2 * i, middles + 2 * i)
+    for i in range(0, size, 8):
+        for key in range(0, PAGE, 8):
+            words = zero_i32x8()
+            for element in range(8):
+                at = i + element
+                codes = codes_of_eight(exact + 2 * (at * PAGE + key), scales + 2 * at, middles + 2 * at)
+                words = bit_or(words, shift_left(codes, element % 4 * 8 + element // 4 * 4))
+            store(page + (i // 8 * PAGE + key) * 4, words)
 
 
 @kernel(APPEND)
@@ -106,7 +167,7 @@ def append_k_q8_0(thread, threads, pointer):
 
 @kernel(APPEND)
 def append_k_q4_0(thread, threads, pointer):
-    append(thread, threads, pointer, put_k_q4_0)
+    append_exact(thread, threads, pointer, put_k_f16, close_k_q4_0)
 
 
 # --- V: row by row ---------------------------------------------------------------------------------------------------
@@ -139,12 +200,26 @@ def put_v_q8_0(row, page, slot, size):
 
 
 @native
-def put_v_q4_0(row, page, slot, size):
+def put_v_turned(row, page, slot, size):
+    for i in range(0, size, BLOCK):
+        out = page + 2 * (slot * size + i)
+        a, b, c, d = turned(row + 4 * i)
+        store_f16x8(out, a)
+        store_f16x8(out + 16, b)
+        store_f16x8(out + 32, c)
+        store_f16x8(out + 48, d)
+
+
+@native
+def close_v_q4_0(exact, page, size):
     """Codes are stored as they are, -8..7."""
     scales = page + PAGE * size // 2
-    for i in range(0, size, BLOCK):
-        codes = quantize_q4_0(row + 4 * i, scales + 2 * (i // BLOCK * PAGE + slot))
-        store_nibbles_by_eights(page + (slot * size + i) // 2, codes)
+    for slot in range(PAGE):
+        for i in range(0, size, BLOCK):
+            at = exact + 2 * (slot * size + i)
+            a, b, c, d = load_f16x8(at), load_f16x8(at + 16), load_f16x8(at + 32), load_f16x8(at + 48)
+            codes = quantize_q4_0(a, b, c, d, scales + 2 * (i // BLOCK * PAGE + slot))
+            store_nibbles_by_eights(page + (slot * size + i) // 2, codes)
 
 
 @kernel(APPEND)
@@ -169,4 +244,4 @@ def append_v_q8_0(thread, threads, pointer):
 
 @kernel(APPEND)
 def append_v_q4_0(thread, threads, pointer):
-    append(thread, threads, pointer, put_v_q4_0)
+    append_exact(thread, threads, pointer, put_v_turned, close_v_q4_0)

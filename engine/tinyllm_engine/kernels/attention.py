@@ -5,6 +5,9 @@ relative to the page's own maximum, and the page's weighted values are summed (`
 sum of weights, weighted values) of what it has seen; two such states are merged by scaling both to the common maximum.
 Pages are merged in order into a run of 256 keys, runs are merged in order into the result.
 
+A page of a type that has exact parts (see cached_types) is read from there by the rows that are in it, and by all
+rows if it is the first of their sequence. All others read it as it is quantized, even when its exact part is there.
+
 A row sees the keys from its window's begin to itself. Scores may be bent to a limit, and fall with the distance of the
 key (ALiBi); a head may have a sink, one more score that takes its share of the weights and has no value.
 
@@ -62,10 +65,17 @@ ATTEND = layout(
     "v_pages",
     "k_page_bytes",  # of all heads; what they hold is in cached_types
     "v_page_bytes",
+    "k_exact",  # the pages' exact parts; 0: K has none
+    "v_exact",
+    "k_exact_bytes",
+    "v_exact_bytes",
     "k_unpack",  # step that makes float32 of a page of K, for all rows of a tile; 0: scores come from the page itself
     "v_unpack",
     "scores",  # step: scores of queries with a page of K (see cached_keys)
     "values",  # step: weighted values of a page of V (see cached_values)
+    "exact_unpack",  # the same three for exact parts
+    "exact_scores",
+    "exact_values",
     "k_coded",  # 1: queries are quantized, for K is
     "v_turned",  # 1: values, and so what comes out, are turned (see cached_blocks)
     "positions",  # int64 [count]
@@ -88,7 +98,13 @@ def scratch_floats(heads: int, kv_heads: int, k_size: int, v_size: int) -> int:
     """float32 values of scratch memory a thread needs: a page of K or V, scores, queries and their states."""
     queries = max(4, TILE_ROWS * (heads // kv_heads))
     one_query = PAGE + k_size + 2 * (v_size + STATE // 4)
-    return PAGE * max(k_size, v_size) + 4 * PAGE + queries * one_query + 64
+    return PAGE * max(k_size, v_size) + max(4 * PAGE, k_size) + queries * one_query + 64
+
+
+@inlined
+def behind_scores(k_size):
+    """Bytes behind the scores of the last queries: steps keep scaled weights there, or a quantized query."""
+    return 4 * max(4 * PAGE, k_size)
 
 
 @native
@@ -109,6 +125,12 @@ def window_begin(position, window):
     if window < 0:
         return position - position % -window
     return max(0, position + 1 - window) if window > 0 else 0
+
+
+@inlined
+def is_exact(index, position):
+    """Whether the row at `position` reads a page's exact part, if there is one."""
+    return index == 0 or index == position // PAGE
 
 
 @native
@@ -193,6 +215,11 @@ def write_result(out, state, sums, size, sinks, head, turned):
         store(out + i, mul(load_f32x8(sums + i), inverse))
 
 
+@inlined
+def exact_part(parts, page_bytes, kv_heads, page, head):
+    return parts + page * page_bytes + head * (page_bytes // kv_heads)
+
+
 # --- decode: one row ---------------------------------------------------------------------------------------------
 
 
@@ -203,7 +230,7 @@ def attend_run(a, head, run, runs, position, memory):
     table = load_i64(a.tables)
     part_bytes = 4 * (2 + a.v_size)
     scores = memory
-    states = scores + 32 * PAGE
+    states = scores + 16 * PAGE + behind_scores(a.k_size)
     sums = states + 4 * STATE
     queries, query_size = sums + 16 * a.v_size, query_bytes(a.k_coded, a.k_size)
     all_keys = a.k_pages + head * (a.k_page_bytes // a.kv_heads)
@@ -221,14 +248,20 @@ def attend_run(a, head, run, runs, position, memory):
         for index in range(first_page, last_page):
             page = load_i64(table + 8 * index)
             keys, values = all_keys + page * a.k_page_bytes, all_values + page * a.v_page_bytes
+            scores_step, values_step = a.scores, a.values
+            if is_exact(index, position):
+                if a.k_exact != 0:
+                    keys, scores_step = exact_part(a.k_exact, a.k_exact_bytes, a.kv_heads, page, head), a.exact_scores
+                if a.v_exact != 0:
+                    values, values_step = exact_part(a.v_exact, a.v_exact_bytes, a.kv_heads, page, head), a.exact_values
             next_keys = all_keys + load_i64(table + 8 * min(index + 1, position // PAGE)) * a.k_page_bytes
             distance = position - index * PAGE
             hidden, visible = begin - index * PAGE, min(PAGE, distance + 1)
-            call_step(a.scores, (count, queries, keys, a.k_size, scores, values))
+            call_step(scores_step, (count, queries, keys, a.k_size, scores, values))
             for t in range(count):
                 bend_scores(a, query + t, scores + 4 * t * PAGE, distance)
                 softmax_page(scores + 4 * t * PAGE, hidden, visible, states + t * STATE)
-            call_step(a.values, (count, scores, values, visible, a.v_size, states, sums, next_keys))
+            call_step(values_step, (count, scores, values, visible, a.v_size, states, sums, next_keys))
         for t in range(count):
             part = a.parts + ((query + t) * runs + run) * part_bytes
             store_f32(part, load_f32(states + t * STATE))
@@ -289,7 +322,7 @@ def seen_by_four(a, row, query, queries, first_key):
 
 @shared
 def attend_tile(a, row, rows, head, memory):
-    """`rows` batch rows of one sequence, all heads that share K and V head `head`.
+    """`rows` batch rows that go together, all heads that share K and V head `head`.
 
     Query number i of a tile is that of row i // group: rows in order, and in a row the heads that share K and V.
     All of them meet a page's keys before any meets its values, so that one of the two is in the nearest cache.
@@ -299,7 +332,7 @@ def attend_tile(a, row, rows, head, memory):
     unpacked = memory
     scores = unpacked + 4 * PAGE * max(a.k_size, a.v_size)
     padded = (queries + 3) // 4 * 4
-    states = scores + 4 * PAGE * (padded + 4)
+    states = scores + 4 * PAGE * padded + behind_scores(a.k_size)
     totals = states + STATE * padded
     sums = totals + STATE * padded
     total_sums = sums + 4 * padded * a.v_size
@@ -319,23 +352,31 @@ def attend_tile(a, row, rows, head, memory):
         page, first_key = load_i64(table + 8 * index), index * PAGE
         keys = a.k_pages + page * a.k_page_bytes + head * (a.k_page_bytes // a.kv_heads)
         values = a.v_pages + page * a.v_page_bytes + head * (a.v_page_bytes // a.kv_heads)
-        if a.k_unpack != 0:
-            call_step(a.k_unpack, (keys, PAGE * a.k_size, unpacked))
+        scores_step, values_step, k_unpack, v_unpack = a.scores, a.values, a.k_unpack, a.v_unpack
+        if is_exact(index, last):
+            if a.k_exact != 0:
+                keys = exact_part(a.k_exact, a.k_exact_bytes, a.kv_heads, page, head)
+                scores_step, k_unpack = a.exact_scores, a.exact_unpack
+            if a.v_exact != 0:
+                values = exact_part(a.v_exact, a.v_exact_bytes, a.kv_heads, page, head)
+                values_step, v_unpack = a.exact_values, a.exact_unpack
+        if k_unpack != 0:
+            call_step(k_unpack, (keys, PAGE * a.k_size, unpacked))
             keys = unpacked
         for query in range(0, queries, 4):
             if seen_by_four(a, row, query, queries, first_key) > 0:
                 q, out = ready + query * query_size, scores + 4 * PAGE * query
-                call_step(a.scores, (4, q, keys, a.k_size, out, keys))
+                call_step(scores_step, (4, q, keys, a.k_size, out, keys))
                 for t in range(4):
                     weigh(a, row, query + t, queries, head, first_key, out + 4 * t * PAGE, states + (query + t) * STATE)
-        if a.v_unpack != 0:
-            call_step(a.v_unpack, (values, min(PAGE, last + 1 - first_key) * a.v_size, unpacked))
+        if v_unpack != 0:
+            call_step(v_unpack, (values, min(PAGE, last + 1 - first_key) * a.v_size, unpacked))
             values = unpacked
         for query in range(padded - 4, -1, -4):  # from the last on: the step writes behind the weights it is given
             visible = seen_by_four(a, row, query, queries, first_key)
             if visible > 0:
                 weights, out = scores + 4 * PAGE * query, sums + 4 * query * a.v_size
-                call_step(a.values, (4, weights, values, visible, a.v_size, states + STATE * query, out, values))
+                call_step(values_step, (4, weights, values, visible, a.v_size, states + STATE * query, out, values))
         if index % RUN == RUN - 1 or index == last // PAGE:
             for query in range(queries):
                 at = 4 * query * a.v_size
@@ -363,6 +404,16 @@ def tile_count(count, group, kv_heads, threads):
     return best
 
 
+@inlined
+def go_together(a, row, other):
+    """Whether two rows see the same pages in the same way: those of one sequence, exact or not."""
+    if load_i64(a.tables + 8 * row) != load_i64(a.tables + 8 * other):
+        return False
+    if a.k_exact == 0 and a.v_exact == 0:
+        return True
+    return load_i64(a.positions + 8 * row) // PAGE == load_i64(a.positions + 8 * other) // PAGE
+
+
 @kernel(ATTEND)
 def attend_many(thread, threads, pointer):
     """Tiles go round the threads, the late and long ones as evenly as the early ones."""
@@ -380,9 +431,9 @@ def attend_many(thread, threads, pointer):
             if atomic_load_i32(load_i64(a.cancel)) != 0:
                 return
             start = row
-            while start < end:  # a tile may hold rows of several sequences
+            while start < end:  # a tile may hold rows of several sequences, and of several pages
                 rows = 1
-                while start + rows < end and load_i64(a.tables + 8 * (start + rows)) == load_i64(a.tables + 8 * start):
+                while start + rows < end and go_together(a, start, start + rows):
                     rows += 1
                 attend_tile(a, start, rows, head, memory)
                 start += rows

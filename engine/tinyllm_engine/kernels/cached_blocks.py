@@ -1,8 +1,8 @@
-"""Blocks of 32 numbers as the cache keeps them in q8_0 and q4_0, and queries as their scores step wants them.
+"""Blocks of 32 numbers as the cache keeps them in q8_0 and q4_0, and queries as the scores step wants them.
 
 A row is turned by a Hadamard matrix, block by block, before it is quantized: one large element would else take its
 precision from 31 others (arXiv:2404.00456). Scores do not notice, for queries are turned likewise; what attention makes
-of turned values is turned back, which is the same operation once more.
+of turned values is turned back, which is the same operation once more. Only K in q4_0 is not turned.
 """
 
 import numpy as np
@@ -13,11 +13,13 @@ from tinyllm_engine.simd import (
     butterfly1,
     butterfly2,
     butterfly4,
+    fma,
     horizontal_max,
     horizontal_sum,
     join_i32x8,
     largest_magnitude,
     load_f16,
+    load_f16x8,
     load_f32x8,
     maximum,
     minimum,
@@ -85,10 +87,9 @@ def quantize_q8_0(row, scale):
     )
 
 
-@native
-def quantize_q4_0(row, scale):
-    """The same with codes -8..7: the number that is largest in magnitude becomes -8."""
-    a, b, c, d = turned(row)
+@inlined
+def quantize_q4_0(a, b, c, d, scale):
+    """32 codes -8..7 of numbers: the one that is largest in magnitude becomes -8."""
     top = horizontal_max(maximum(maximum(a, b), maximum(c, d)))
     zero = zero_f32x8()
     low = horizontal_max(maximum(maximum(sub(zero, a), sub(zero, b)), maximum(sub(zero, c), sub(zero, d))))
@@ -109,8 +110,24 @@ def quantize_q4_0(row, scale):
 
 @inlined
 def query_bytes(coded, size):
-    """Of a query as `ready_query` leaves it: floats, or codes int8, then a scale and a sum of codes for each block."""
+    """Of a query as the scores step wants it: floats, or codes int8, then a scale and a sum of codes for each block."""
     return size + size // 4 if coded else 4 * size
+
+
+@inlined
+def code_query_block(a, b, c, d, size, i, out):
+    """The 32 elements from `i` on of a query as `query_bytes` has it."""
+    top = largest_magnitude(a, b, c, d)
+    inverse = Q8_TOP / top if top > np.float32(1e-30) else np.float32(0.0)
+    a, b, c, d = (
+        rounded(a, inverse, -Q8_TOP, Q8_TOP),
+        rounded(b, inverse, -Q8_TOP, Q8_TOP),
+        rounded(c, inverse, -Q8_TOP, Q8_TOP),
+        rounded(d, inverse, -Q8_TOP, Q8_TOP),
+    )
+    store(out + i, join_i32x8(a, b, c, d))
+    store_f32(out + size + i // 8, top / Q8_TOP)
+    store_i32(out + size + size // 8 + i // 8, horizontal_sum(add(add(a, b), add(c, d))))
 
 
 @native
@@ -124,14 +141,24 @@ def ready_query(coded, query, size, scale, out):
     for i in range(0, size, BLOCK):
         a, b, c, d = turned(query + 4 * i)
         a, b, c, d = mul(a, factor), mul(b, factor), mul(c, factor), mul(d, factor)
-        top = largest_magnitude(a, b, c, d)
-        inverse = Q8_TOP / top if top > np.float32(1e-30) else np.float32(0.0)
-        a, b, c, d = (
-            rounded(a, inverse, -Q8_TOP, Q8_TOP),
-            rounded(b, inverse, -Q8_TOP, Q8_TOP),
-            rounded(c, inverse, -Q8_TOP, Q8_TOP),
-            rounded(d, inverse, -Q8_TOP, Q8_TOP),
-        )
-        store(out + i, join_i32x8(a, b, c, d))
-        store_f32(out + size + i // 8, top / Q8_TOP)
-        store_i32(out + size + size // 8 + i // 8, horizontal_sum(add(add(a, b), add(c, d))))
+        code_query_block(a, b, c, d, size, i, out)
+
+
+@native
+def code_query(query, scales, middles, size, out):
+    """The same of a query whose every element is multiplied with a scale; returns the query's product with `middles`.
+
+    query: float32 [size], scales and middles: f16 [size]
+    """
+    total = zero_f32x8()
+    for i in range(0, size, BLOCK):
+        at, scale, middle = query + 4 * i, scales + 2 * i, middles + 2 * i
+        a, b, c, d = load_f32x8(at), load_f32x8(at + 32), load_f32x8(at + 64), load_f32x8(at + 96)
+        total = fma(a, load_f16x8(middle), total)
+        total = fma(b, load_f16x8(middle + 16), total)
+        total = fma(c, load_f16x8(middle + 32), total)
+        total = fma(d, load_f16x8(middle + 48), total)
+        a, b = mul(a, load_f16x8(scale)), mul(b, load_f16x8(scale + 16))
+        c, d = mul(c, load_f16x8(scale + 32)), mul(d, load_f16x8(scale + 48))
+        code_query_block(a, b, c, d, size, i, out)
+    return horizontal_sum(total)

@@ -1,8 +1,11 @@
 """The scores step of attention for each type of K: scores[t][key] = q_t . k, for 1 to 4 queries and a page of 64 keys.
 
-Queries lie side by side as `ready_query` leaves them: scaled, and quantized where K is. Then products are integer, and
-a block's sum is scaled once: by the key's scale and the query's. Each score is summed in one order, whatever the number
-of queries.
+Queries lie side by side as `ready_query` leaves them: scaled, and quantized where K is in q8_0. Then products are
+integer, and a block's sum is scaled once: by the key's scale and the query's. K in q4_0 has a scale for each element
+instead: it is multiplied with the query, which is then quantized, page by page. Each score is summed in one order,
+whatever the number of queries.
+
+scores: float32 [count][64], and behind four of them room for a quantized query.
 
 ahead: what the cache is asked for meanwhile, about as many bytes as the page of keys has. Where nothing comes next that
 is the page itself: a test in the inner loop costs more than asking for what is there.
@@ -11,7 +14,7 @@ is the page itself: a test in the inner loop costs more than asking for what is 
 import numpy as np
 
 from tinyllm_engine.jit import inlined, native, shared, step
-from tinyllm_engine.kernels.cached_blocks import BLOCK, query_bytes
+from tinyllm_engine.kernels.cached_blocks import BLOCK, code_query, query_bytes
 from tinyllm_engine.simd import (
     SIGNED_BIAS,
     and_byte,
@@ -29,6 +32,7 @@ from tinyllm_engine.simd import (
     splat4_at_i8x32,
     splat_at_f32x8,
     splat_at_i32x8,
+    splat_f32x8,
     store,
     sub,
     to_f32,
@@ -160,18 +164,44 @@ def as_it_is(products):
 
 
 @inlined
-def add_scaled(out, products, key_scales, query_scale, block):
+def query_as_it_is(q, t, keys, size, scores):
+    return q + t * query_bytes(1, size), np.float32(0.0)
+
+
+@inlined
+def query_by_element(q, t, keys, size, scores):
+    scales, out = keys + PAGE * size // 2, scores + 16 * PAGE
+    return out, code_query(q + 4 * t * size, scales, scales + 2 * size, size, out)
+
+
+@inlined
+def add_scaled(out, products, key_scales, query_scale, before):
     """Adds a block's part to 8 scores."""
-    before = load_f32x8(out) if block > 0 else zero_f32x8()
     store(out, fma(to_f32(products), mul(load_f16x8(key_scales), query_scale), before))
 
 
+@inlined
+def add_products(out, products, key_scales, query_scale, before):
+    store(out, fma(to_f32(products), query_scale, before))
+
+
+@inlined
+def before_block(out, block, start):
+    """What 8 scores are before a block's part is added."""
+    return load_f32x8(out) if block > 0 else splat_f32x8(start)
+
+
 @shared
-def scores_of_codes(count, q, keys, size, scores, ahead, eights, dot, zero, widened, bias_bits, element_bits):
-    """eights: codes of 8 keys and 8 elements; bias_bits: codes are too large by 1 << bias_bits, 0: they are not"""
+def scores_of_codes(
+    count, q, keys, size, scores, ahead, coded, eights, dot, zero, widened, add_part, bias_bits, element_bits
+):
+    """eights: codes of 8 keys and 8 elements; bias_bits: codes are too large by 1 << bias_bits, 0: they are not
+
+    coded: where a query's codes are, and what its scores begin with
+    """
     key_scales = keys + PAGE * size * element_bits // 8
     for t in range(count):
-        codes = q + t * query_bytes(1, size)
+        codes, start = coded(q, t, keys, size, scores)
         query_scales, code_sums = codes + size, codes + size + size // 8
         for block in range(size // BLOCK):
             query_scale, offset = splat_at_f32x8(query_scales + 4 * block), zero_i32x8()
@@ -198,10 +228,13 @@ def scores_of_codes(count, q, keys, size, scores, ahead, eights, dot, zero, wide
                     first, second = eights(at + 96)
                     d = dot(dot(d, first, x), second, y)
                 out, scales = scores + 4 * (t * PAGE + key), key_scales + 2 * (block * PAGE + key)
-                add_scaled(out, sub(widened(a), offset), scales, query_scale, block)
-                add_scaled(out + 32, sub(widened(b), offset), scales + 16, query_scale, block)
-                add_scaled(out + 64, sub(widened(c), offset), scales + 32, query_scale, block)
-                add_scaled(out + 96, sub(widened(d), offset), scales + 48, query_scale, block)
+                add_part(out, sub(widened(a), offset), scales, query_scale, before_block(out, block, start))
+                out, scales = out + 32, scales + 16
+                add_part(out, sub(widened(b), offset), scales, query_scale, before_block(out, block, start))
+                out, scales = out + 32, scales + 16
+                add_part(out, sub(widened(c), offset), scales, query_scale, before_block(out, block, start))
+                out, scales = out + 32, scales + 16
+                add_part(out, sub(widened(d), offset), scales, query_scale, before_block(out, block, start))
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
@@ -224,10 +257,13 @@ def scores_bf16(count, q, keys, size, scores, ahead):
 
 @step
 def scores_q8_0(count, q, keys, size, scores, ahead):
-    bias_bits = 7 if SIGNED_BIAS != 0 else 0
-    scores_of_codes(count, q, keys, size, scores, ahead, eights_q8_0, dot_s8, zero_i32x8, as_it_is, bias_bits, 8)
+    coded, bias = query_as_it_is, 7 if SIGNED_BIAS != 0 else 0
+    scores_of_codes(
+        count, q, keys, size, scores, ahead, coded, eights_q8_0, dot_s8, zero_i32x8, as_it_is, add_scaled, bias, 8
+    )
 
 
 @step
 def scores_q4_0(count, q, keys, size, scores, ahead):
-    scores_of_codes(count, q, keys, size, scores, ahead, eights_q4_0, narrow_dot, zero_products, widen, 3, 4)
+    coded, dot, zero = query_by_element, narrow_dot, zero_products
+    scores_of_codes(count, q, keys, size, scores, ahead, coded, eights_q4_0, dot, zero, widen, add_products, 3, 4)

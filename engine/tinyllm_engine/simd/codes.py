@@ -138,16 +138,6 @@ def store_nibbles_by_eights(builder, address, codes):
     builder.store(packed, pointer(builder, address, packed.type), align=1)
 
 
-@operation(types.none, types.intp, types.intp, I8X32)
-def scatter_nibbles_by_fours(builder, address, stride, codes):
-    """Four times 4 bytes, `stride` bytes apart; 4 bytes hold 8 codes, the first 4 of them in their low nibbles."""
-    low, high = ([lane for group in range(first, 32, 8) for lane in range(group, group + 4)] for first in (0, 4))
-    words = builder.bitcast(_packed(builder, codes, low, high), ir.VectorType(I32, 4))
-    for group in range(4):
-        builder.store(builder.extract_element(words, I32(group)), pointer(builder, address, I32), align=4)
-        address = builder.add(address, stride)
-
-
 def _quarter(which):
     def codes_to_f32(builder, codes):
         part = lanes_of(builder, codes, range(8 * which, 8 * which + 8))
