@@ -210,6 +210,7 @@ class Toy:
         self.shown: frozenset[int] = frozenset()
         self.params: list[SamplingParams] = []
         self.runners: list[Any] = []
+        self.foreign: set[Path] = set()  # files that it did not write
 
     def api(self) -> EngineApi:
         return EngineApi(
@@ -218,7 +219,7 @@ class Toy:
             Branches=ToyBranches,
             save_sequence=save_toy,
             saved_bytes=lambda sequence: 1_000_000 * sequence.position,
-            is_saved=lambda path: True,
+            is_saved=lambda path: path not in self.foreign,
             SamplingParams=SamplingParams,
             SharedSampling=SharedSampling,
             Cancel=Cancel,

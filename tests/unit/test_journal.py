@@ -136,3 +136,18 @@ def test_a_file_of_holes_is_not_searched_for_its_last_line(tmp_path: Path) -> No
     with pytest.raises(OSError, match="larger than 1024 MiB"):
         Journal(path)
     assert path.stat().st_size == 1 << 40
+
+
+@pytest.mark.skipif(os.name != "posix", reason="open files cannot be removed")
+def test_a_file_that_is_removed_meanwhile_is_missed_once(tmp_path: Path) -> None:
+    path = tmp_path / "chats" / "chat.jsonl"
+    journal = Journal(path)
+    journal.append({"type": "header"})
+    journal.sync()
+    path.unlink()
+    journal.append({"type": "message"})
+    with pytest.raises(JournalError, match="was removed"):
+        journal.sync()
+    journal.append({"type": "message"})
+    journal.sync()
+    journal.close()

@@ -221,9 +221,14 @@ def test_the_oldest_give_way_to_what_is_new(programs: Any, chats: list[Path]) ->
     for number, path in enumerate(chats[:2]):
         path.write_bytes(bytes(10_000_000))
         os.utime(path, (1000 + number, 1000 + number))
+    letter = chats[0].with_name("letter.kv")
+    letter.write_bytes(LETTER)
+    os.utime(letter, (1, 1))
+    program.toy.foreign.add(letter)
     program.ask("question", chats[2])
     assert program.leave(chats[2]) == "cache of the chat kept: 31 MB; 41 MB for all chats"
     assert [path.exists() for path in chats] == [False, True, True]
+    assert letter.read_bytes() == LETTER
 
 
 def test_one_that_is_too_large_is_said(programs: Any, chats: list[Path]) -> None:

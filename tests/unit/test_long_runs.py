@@ -31,3 +31,9 @@ def test_programs_that_are_killed(what):
 def test_a_chat_that_goes_on():
     said = run("tests.soak", "--turns", "20", "--samples", "2", "--tokens", "8", "--untimed")
     assert "20 turns in" in said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_screen_that_goes_on():
+    said = run("tests.soak", "--screen", "--turns", "6", "--samples", "2", "--untimed")
+    assert "6 turns" in said

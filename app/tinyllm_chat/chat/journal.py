@@ -47,6 +47,7 @@ class Journal:
         self._failing = False
         self._reason = ""  # of the last failure
         self._slow = False  # that was said
+        self._gone = False  # the same
         self._thread = threading.Thread(target=self._run, name=f"journal {path.name}", daemon=True)
         self._thread.start()
 
@@ -143,9 +144,17 @@ class Journal:
                 sync_folder(self.path.parent)
                 self._is_in_folder = True
             self._unsynced = False
+            self._look_for_file()
         except OSError as error:
             self._unsynced = False
             self._report(error)
+
+    def _look_for_file(self) -> None:
+        """Tells once that a file was removed: what is written goes nowhere then."""
+        if not self._gone and not os.fstat(self._descriptor).st_nlink:
+            self._gone = True
+            with self._wake:
+                self._error = f"{self.path}: the file was removed, the chat is no longer saved; /save writes a copy"
 
     def _report(self, error: Exception) -> None:
         self._reason = str(getattr(error, "strerror", None) or error or type(error).__name__)

@@ -82,7 +82,7 @@ class KeptCaches:
             return f"the cache of the chat is not kept: {_size(size)} are more than keep_kv_max_mb = {limit}"
         if os.path.lexists(path) and not path.is_symlink() and not self._engine.is_saved(path):
             keep_aside(path)  # it is not ours
-        others = _make_room(path, self._most_bytes - size)
+        others = _make_room(path, self._most_bytes - size, self._engine.is_saved)
         try:
             # No sync: if the machine dies before all is on disk, the checksums say so.
             with atomic_file(path, sync=False) as file:
@@ -120,9 +120,9 @@ def _has_chat(path: Path) -> bool:
     return path.with_suffix(".jsonl").exists()
 
 
-def _make_room(path: Path, room: int) -> int:
-    """Removes the oldest files beside `path` until the others take no more than that; returns what they take."""
-    found = [entry for entry in _listed(path.parent) if entry[2] != path]
+def _make_room(path: Path, room: int, is_saved: Callable[[Path], bool]) -> int:
+    """Removes the oldest caches beside `path` until the others take no more than that; returns what they take."""
+    found = [entry for entry in _listed(path.parent) if entry[2] != path and is_saved(entry[2])]
     taken = sum(size for _, size, _ in found)
     for _, size, other in sorted(found):
         if taken <= room:

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.screen import Screen
+from textual.strip import Strip
 
 from tinyllm_chat.tui.mishaps import Mishaps
+
+# Textual would remember the codes of 16,384 styles. What can be clicked has one of its own in every message, so that a
+# long chat gets there, with all that such a style refers to.
+STYLES = 1024
+Strip.render_ansi = classmethod(lru_cache(STYLES)(Strip.__dict__["render_ansi"].__func__.__wrapped__))  # type: ignore
 
 HUNG_UP = 128 + int(getattr(signal, "SIGHUP", 1))  # exit code
 
