@@ -100,6 +100,18 @@ def test_a_storm_of_sizes_is_weathered(chat, tmp_path):
     assert one.left() == 128 + signal.SIGTERM
 
 
+def test_a_terminal_of_another_encoding_is_no_end(chat):
+    """Letters in Latin-1, and a file that is no text."""
+    one = chat()
+    one.begin_answer()
+    one.type(b"Gr\xfc\xdfe " + bytes(range(128, 256)) * 3)
+    one.type(b"\x1b[200~" + bytes(range(128, 256)) + b"\xe2\x1b[201~")
+    one.type("still here")
+    one.sees("still here")
+    one.kill(signal.SIGTERM)
+    assert one.left() == 128 + signal.SIGTERM
+
+
 def test_the_second_request_is_not_waited_for():
     codes: list[int] = []
     before = signal.getsignal(signal.SIGTERM)

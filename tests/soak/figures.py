@@ -35,7 +35,8 @@ class ScreenSample:
     """The same of a program with its screen."""
 
     turns: int
-    memory: int  # bytes that are resident
+    memory: int  # bytes that are resident, without the model's cache
+    cache: int  # bytes of that
     handles: int  # open files
     threads: int
     objects: int  # of Python, that refer to others
@@ -59,12 +60,14 @@ def sample(turns: int, pages: int, first_token: float, speed: float, work: float
 def screen_table(samples: Sequence[ScreenSample]) -> str:
     """In Markdown."""
     lines = [
-        "| turns | memory, MB | open files | threads | objects | first token, ms | a key, ms | processor, ms |",
-        "|------:|-----------:|-----------:|--------:|--------:|----------------:|----------:|--------------:|",
+        "| turns | memory, MB | cache, MB | open files | threads | objects "
+        "| first token, ms | a key, ms | processor, ms |",
+        "|------:|-----------:|----------:|-----------:|--------:|--------:"
+        "|----------------:|----------:|--------------:|",
     ]
     lines += [
-        f"| {each.turns:,} | {each.memory / 1e6:.1f} | {each.handles} | {each.threads} | {each.objects:,} "
-        f"| {each.first_token * 1e3:.1f} | {each.key * 1e3:.2f} | {each.work * 1e3:.1f} |"
+        f"| {each.turns:,} | {each.memory / 1e6:.1f} | {each.cache / 1e6:.1f} | {each.handles} | {each.threads} "
+        f"| {each.objects:,} | {each.first_token * 1e3:.1f} | {each.key * 1e3:.2f} | {each.work * 1e3:.1f} |"
         for each in samples
     ]
     return "\n".join(lines)

@@ -72,6 +72,7 @@ class Typist(PtyChat):
         self.problems: list[str] = []
         self._answers: list[float] = []  # seconds to the first text of each
         self._objects: dict[str, int] | None = None
+        self._cache = 0  # bytes
         self._reports, inside = os.pipe()
         os.set_inheritable(inside, True)
         self._torn = b""  # a report of which the end is still to come
@@ -103,8 +104,11 @@ class Typist(PtyChat):
             work.append(self._processor() - before)
             first.append(self._answers[-1])
         key = self._key_time()
+        objects = self.census()["all"]
         memory, handles, threads = held(self.pid)
-        return ScreenSample(self.turns, memory, handles, threads, self.census()["all"], min(first), key, min(work))
+        return ScreenSample(
+            self.turns, memory - self._cache, self._cache, handles, threads, objects, min(first), key, min(work)
+        )
 
     def census(self) -> Counter[str]:
         """How many objects the program has of each type, and of `all`."""
@@ -198,7 +202,7 @@ class Typist(PtyChat):
         if "answered" in report:
             self._answers.append(report["answered"])
         elif "objects" in report:
-            self._objects = report["objects"]
+            self._objects, self._cache = report["objects"], report["cache"]
         else:
             self.problems.append(str(report["failed"]))
             self._answers.append(0.0)

@@ -1,7 +1,8 @@
 """The program whose screen is soaked: all of it, on its terminal, with a backend that tells what it did.
 
 What is told goes to a pipe, one JSON object a line: `answered` with the seconds to the first text on the screen's
-thread, `failed`, and on SIGUSR1 `objects`, the number of objects in memory by type.
+thread, `failed`, and on SIGUSR1 `objects`, the number of objects in memory by type, with
+the bytes of the model's `cache`.
 """
 
 from __future__ import annotations
@@ -101,9 +102,9 @@ class Local(_Reporting, LocalBackend):
 
 def run(folder: Path, model: str, tokens: int, reports: int) -> None:
     scripted = model == SCRIPTED
-    backend = Scripted() if scripted else Local(lambda: ModelOptions(kept_cache_bytes=20_000_000))
+    backend = Scripted() if scripted else Local(lambda: ModelOptions(threads=1, kept_cache_bytes=20_000_000))
     backend.reports = reports
-    signal.signal(signal.SIGUSR1, lambda *_: tell(reports, objects=_census()))
+    signal.signal(signal.SIGUSR1, lambda *_: tell(reports, objects=_census(), cache=_cache_bytes(backend)))
     start_logging(folder / "log")
     store = TranscriptStore(folder / "transcripts")
     settings = Settings().with_layer(CONFIG, {} if scripted else {"max_tokens": tokens, "temperature": 0.9})
@@ -125,6 +126,12 @@ def run(folder: Path, model: str, tokens: int, reports: int) -> None:
 
 def tell(reports: int, **what: object) -> None:
     os.write(reports, json.dumps(what).encode() + b"\n")
+
+
+def _cache_bytes(backend: Scripted | Local) -> int:
+    """What the model's cache takes: it grows with the chats that are kept in it, up to what a full context takes."""
+    opened = getattr(backend, "_opened", None)
+    return opened.runner.cache.bytes_in_use if opened is not None else 0
 
 
 def _census() -> dict[str, int]:

@@ -93,8 +93,8 @@ class PtyChat:
     def sees(self, text: str) -> None:
         self.until(lambda: text.encode() in self.output, repr(text))
 
-    def type(self, text: str) -> None:
-        os.write(self.terminal, text.encode())
+    def type(self, text: str | bytes) -> None:
+        os.write(self.terminal, text if isinstance(text, bytes) else text.encode())
 
     def resize(self, width: int, height: int) -> None:
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))

@@ -1,11 +1,13 @@
 """Esc is a key as soon as nothing came behind it, and never cuts a sequence in two."""
 
+import codecs
+
 import pytest
 from textual import constants, events
 from textual._xterm_parser import XTermParser
 from textual.drivers.headless_driver import HeadlessDriver
 from tinyllm_chat.tui import input_parser
-from tinyllm_chat.tui.input_parser import InputParser, more_comes, use_input_parser
+from tinyllm_chat.tui.input_parser import InputParser, forgiving_decoder, more_comes, use_input_parser
 
 
 class Terminal:
@@ -60,6 +62,14 @@ def test_only_a_driver_that_reads_a_terminal_is_given_it(monkeypatch):
     from textual.drivers import linux_driver
 
     monkeypatch.setattr(linux_driver, "XTermParser", XTermParser)
+    monkeypatch.setattr(linux_driver, "getincrementaldecoder", codecs.getincrementaldecoder)
     use_input_parser(linux_driver.LinuxDriver)
     assert linux_driver.XTermParser is InputParser
+    assert linux_driver.getincrementaldecoder is forgiving_decoder
     use_input_parser(HeadlessDriver)
+
+
+@pytest.mark.parametrize("data", ["é 漢字 🙂".encode(), b"a\xe4b", b"\xff\xfe\x00", bytes(range(256))])
+def test_bytes_that_are_no_utf_8_are_no_end(data):
+    decode = forgiving_decoder("utf-8")().decode
+    assert "".join(decode(bytes([byte])) for byte in data) + decode(b"", True) == data.decode(errors="replace")

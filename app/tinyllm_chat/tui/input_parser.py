@@ -2,13 +2,18 @@
 
 A lone Esc may be the beginning of the sequence of another key. Textual's drivers look ten times a second whether the
 time for the rest of it is over; here the rest is waited for just as long as ESCDELAY says.
+
+A terminal may also send what is no UTF-8: the letters of another encoding, or a file that somebody pastes. Textual's
+readers end at the first such byte, and the program with them. Here U+FFFD stands for it.
 """
 
 from __future__ import annotations
 
+import codecs
 import select
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from textual._time import get_time
 from textual._xterm_parser import XTermParser
@@ -45,8 +50,15 @@ class InputParser(PasteParser):
                 yield from self.tick()
 
 
+def forgiving_decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
+    """As codecs.getincrementaldecoder, but one that goes on behind what it cannot decode."""
+    return partial(codecs.getincrementaldecoder(encoding), errors="replace")
+
+
 def use_input_parser(driver: type[Driver]) -> None:
-    """Has a driver read the terminal with it, if it uses the one that this is made from."""
+    """Has a driver read the terminal with these, if it uses those that they are made from."""
     module = sys.modules[driver.__module__]
+    if getattr(module, "getincrementaldecoder", None) is codecs.getincrementaldecoder:
+        module.getincrementaldecoder = forgiving_decoder  # type: ignore[attr-defined]
     if getattr(module, "XTermParser", None) is XTermParser:
         module.XTermParser = InputParser  # type: ignore[attr-defined]
