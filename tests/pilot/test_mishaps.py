@@ -187,3 +187,29 @@ def test_a_mishap_that_cannot_be_shown_is_logged(caplog):
 )
 def test_an_error_is_one_line(error, line):
     assert describe(error, "m.gguf") == line
+
+
+@pytest.mark.parametrize("key", ["f1", "f12", "ctrl+p", "alt+t", "alt+d", "alt+r"])
+async def test_a_sheet_that_is_closed_twice_takes_nothing_with_it(open_chat, key):
+    """Two keys or clicks in a row, of which the first closes it."""
+    async with open_chat(size=(100, 40)) as chat:
+        await chat.ask("hello")
+        await chat.press(*(["alt+s"] if key == "f1" else []), key)
+        below, sheet = chat.app.screen_stack[-2:]
+        sheet.dismiss(None)
+        sheet.dismiss(None)
+        await chat.until(lambda: chat.app.screen is below)
+        sheet.dismiss(None)
+        await chat.pilot.pause()
+        assert chat.app.screen is below
+
+
+async def test_a_sheet_below_another_one_stays_until_that_is_closed(open_chat):
+    async with open_chat(size=(100, 40)) as chat:
+        await chat.press("alt+s")
+        settings = chat.app.screen
+        await chat.press("f1")
+        help_screen = chat.app.screen
+        settings.dismiss(None)
+        await chat.pilot.pause()
+        assert chat.app.screen is help_screen

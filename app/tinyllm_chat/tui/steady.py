@@ -21,6 +21,18 @@ from tinyllm_chat.tui.mishaps import Mishaps
 STYLES = 1024
 Strip.render_ansi = classmethod(lru_cache(STYLES)(Strip.__dict__["render_ansi"].__func__.__wrapped__))  # type: ignore
 
+_dismiss = Screen.dismiss
+
+
+def _dismiss_once(self: Screen[Any], result: Any = None) -> AwaitComplete:
+    """As Textual's, but of the screen that is on top: a second Enter or click, which was on its way when the screen
+    closed, would close the one below it, or fail.
+    """
+    return _dismiss(self, result) if self.app.screen_stack[-1:] == [self] else AwaitComplete()
+
+
+Screen.dismiss = _dismiss_once  # type: ignore[method-assign, assignment]
+
 HUNG_UP = 128 + int(getattr(signal, "SIGHUP", 1))  # exit code
 
 
