@@ -10,6 +10,8 @@ from functools import wraps
 from typing import Any
 
 import pytest
+from textual import events
+from textual.widgets import OptionList
 from tinyllm_chat.chat.mishaps import describe
 from tinyllm_chat.tui import actions, app, feed, history, inspector, picker, screens, settings_screen
 from tinyllm_chat.tui.mishaps import QUIET_SECONDS, TOO_MANY, Mishaps
@@ -213,3 +215,15 @@ async def test_a_sheet_below_another_one_stays_until_that_is_closed(open_chat):
         settings.dismiss(None)
         await chat.pilot.pause()
         assert chat.app.screen is help_screen
+
+
+async def test_a_click_on_an_entry_that_is_gone_by_then_is_no_mishap(open_chat):
+    async with open_chat(size=(100, 40)) as chat:
+        await chat.press("alt+s")
+        settings = chat.app.screen.query_one(OptionList)
+        x, y = settings.content_region.x + 2, settings.content_region.y + 5
+        style = chat.app.screen.get_style_at(x, y)
+        assert style.meta["option"] > 1
+        settings.clear_options()
+        click = events.Click(settings, 2, 5, 0, 0, 1, False, False, False, x, y, style)
+        await settings._on_click(click)

@@ -11,8 +11,10 @@ from typing import Any
 from textual._styles_cache import StylesCache
 from textual.app import App
 from textual.await_complete import AwaitComplete
+from textual.events import Click
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.widgets import OptionList
 
 from tinyllm_chat.tui.mishaps import Mishaps
 
@@ -31,7 +33,18 @@ def _dismiss_once(self: Screen[Any], result: Any = None) -> AwaitComplete:
     return _dismiss(self, result) if self.app.screen_stack[-1:] == [self] else AwaitComplete()
 
 
-Screen.dismiss = _dismiss_once  # type: ignore[method-assign, assignment]
+Screen.dismiss = _dismiss_once  # type: ignore[method-assign]
+
+_click = OptionList._on_click
+
+
+async def _click_what_is_there(self: OptionList, event: Click) -> None:
+    """As Textual's, but of a list that has as many entries as when it was drawn; it may have become shorter since."""
+    if event.style.meta.get("option", -1) < self.option_count:
+        await _click(self, event)
+
+
+OptionList._on_click = _click_what_is_there  # type: ignore[method-assign]
 
 HUNG_UP = 128 + int(getattr(signal, "SIGHUP", 1))  # exit code
 
