@@ -304,3 +304,15 @@ async def test_what_a_chat_is_about_can_be_read_in_a_narrow_terminal(open_chat, 
     kept.write("What is gravity, really?")
     async with open_chat(size=(60, 20), **kept.options) as chat:
         await listing(chat, "What is gravity, re", "Tiny")
+
+
+async def test_what_is_found_when_the_list_is_closed_already_is_let_go(open_chat, kept):
+    """The screen is still being taken apart then, and half of it is gone."""
+    kept.write("a tower")
+    async with open_chat(**kept.options) as chat:
+        await listing(chat, "a tower")
+        screen = chat.app.screen
+        screen.dismiss(None)
+        assert screen.is_attached
+        screen._found("", [], True, 0, set())
+        assert [hit.chat.title for hit in screen._hits] == ["a tower"]

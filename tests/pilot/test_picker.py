@@ -189,3 +189,13 @@ async def test_chats_are_found_from_the_start_screen(open_chat, tmp_path):
         await chat.press("enter")
         await chat.until(lambda: chat.backend.opened == ["/small"])
         await chat.sees("What is gravity?")
+
+
+async def test_what_is_found_when_the_list_is_closed_already_is_let_go(open_chat):
+    async with open_chat(model=None, models=Models()) as chat:
+        await choosing(chat, "broken")
+        screen = chat.app.screen
+        screen.dismiss(None)
+        assert screen.is_attached
+        screen._found([])
+        assert screen._choices

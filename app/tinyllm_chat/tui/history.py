@@ -20,6 +20,7 @@ from textual.worker import get_current_worker
 from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.chat.finding import Snippet, is_query
 from tinyllm_chat.chat.history import ChatSummary, Hit
+from tinyllm_chat.tui.steady import is_open
 from tinyllm_chat.tui.text import clean_line, count, size
 from tinyllm_chat.tui.widgets.bars import Hint, Hints
 from tinyllm_chat.tui.widgets.fields import Field
@@ -153,7 +154,7 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
             self.app.call_from_thread(self._updated)
 
     def _show_progress(self, done: int, total: int) -> None:
-        if not self.is_attached:
+        if not is_open(self):
             return
         if not self._hits and done:
             self._look()
@@ -161,7 +162,7 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
         self._show_frame()
 
     def _updated(self) -> None:
-        if self.is_attached:
+        if is_open(self):
             self._progress, self._indexed = "", True
             self._look()
 
@@ -187,7 +188,7 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
             self.app.call_from_thread(self._found, *found)
 
     def _found(self, query: str, hits: list[Hit], complete: bool, total: int, open_chats: set[str]) -> None:
-        if query != self._query or not self.is_attached:
+        if query != self._query or not is_open(self):
             return
         chosen, place = self._chosen, self._list.highlighted
         self._found_for = query
@@ -195,7 +196,7 @@ class HistoryScreen(ModalScreen[ChosenChat | None]):
         self._fill(chosen.id if chosen is not None else None, place)
 
     def _fail(self, message: str) -> None:
-        if self.is_attached:
+        if is_open(self):
             self._problem = message
             self._show_frame()
 

@@ -19,6 +19,7 @@ from textual.worker import get_current_worker
 from tinyllm_chat.chat.describing import ModelFacts
 from tinyllm_chat.chat.errors import ChatError
 from tinyllm_chat.tui.models import HUB_PREFIX, ModelChoice, ModelSource
+from tinyllm_chat.tui.steady import is_open
 from tinyllm_chat.tui.text import clean_line, size
 from tinyllm_chat.tui.widgets.bars import Hint, Hints
 from tinyllm_chat.tui.widgets.fields import Field
@@ -91,12 +92,13 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
                     self.app.call_from_thread(self._described, choice.path, facts)
 
     def _found(self, choices: Sequence[ModelChoice]) -> None:
-        self._choices = choices
-        self._say("")
-        self._fill()
+        if is_open(self):
+            self._choices = choices
+            self._say("")
+            self._fill()
 
     def _described(self, path: str, facts: ModelFacts) -> None:
-        if not self.is_attached:
+        if not is_open(self):
             return
         self._facts[path] = facts
         for index, choice in enumerate(self._listed):
@@ -106,7 +108,7 @@ class ModelScreen(ModalScreen[ModelChoice | None]):
     # What is listed
 
     def _say(self, text: str, style: str = MUTED) -> None:
-        if self.is_attached:
+        if is_open(self):
             foot = self.query_one(".foot", Static)
             foot.display = bool(text)
             foot.update(Content.styled(text, style))

@@ -49,6 +49,11 @@ OptionList._on_click = _click_what_is_there  # type: ignore[method-assign]
 HUNG_UP = 128 + int(getattr(signal, "SIGHUP", 1))  # exit code
 
 
+def is_open(screen: Screen[Any]) -> bool:
+    """Whether a screen is there: what its workers find may come when it has been closed, and is half taken apart."""
+    return screen.is_attached and screen in screen.app.screen_stack
+
+
 class SteadyApp(App[None], inherit_bindings=False):
     """`stand` says that the screen does: mishaps are shown from then on. Before, they end the program."""
 
