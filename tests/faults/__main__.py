@@ -6,6 +6,7 @@ import argparse
 import sys
 import time
 
+from tests.faults.anything import type_anything
 from tests.faults.killing import ALLOWED, kill
 from tests.faults.saving import kill_saves
 
@@ -16,8 +17,9 @@ def main() -> int:
     )
     parser.add_argument(
         "what",
-        choices=("kill", "two", "power", "save"),
-        help="kill -9; of two programs at a time; and all that was not synced gone; while a chat's cache is written",
+        choices=("kill", "two", "power", "save", "keys"),
+        help="kill -9; of two programs at a time; and all that was not synced gone; while a chat's cache is written; "
+        "any keys, clicks and bytes on the screen",
     )
     parser.add_argument("--runs", type=int, default=100, metavar="N")
     parser.add_argument("--allowed", type=float, default=ALLOWED, metavar="SECONDS", help="of text that may be lost")
@@ -26,6 +28,10 @@ def main() -> int:
     started = time.monotonic()
     if arguments.what == "save":
         return _save(arguments.runs, arguments.seed)
+    if arguments.what == "keys":
+        problems = type_anything(arguments.runs, arguments.seed)
+        print("\n".join([*problems, f"{arguments.runs} runs of any keys, {len(problems)} problems"]))
+        return 1 if problems else 0
     outcome = kill(
         arguments.runs,
         programs=2 if arguments.what == "two" else 1,

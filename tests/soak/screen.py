@@ -84,7 +84,7 @@ class Typist(PtyChat):
     def turn(self) -> None:
         """Something in passing, and something that ends with an answer."""
         if self.turns % TURNS_OF_A_CHAT == 0:
-            self._press(NEW_CHAT)
+            self.press(NEW_CHAT)
         while self.random.random() < 0.3:
             self._pass()
         kinds = [self._send] if self.turns % TURNS_OF_A_CHAT == 0 else [self._send] * 7 + [self._again, self._edit]
@@ -98,7 +98,7 @@ class Typist(PtyChat):
         """What the program holds and takes, in a chat with one question."""
         work, first = [], []
         for _ in range(3):
-            self._press(NEW_CHAT)
+            self.press(NEW_CHAT)
             before = self._processor()
             self._ask(PROBE)
             work.append(self._processor() - before)
@@ -133,20 +133,20 @@ class Typist(PtyChat):
 
     def _send(self) -> None:
         self.type(" ".join(self.random.choices(WORDS, k=self.random.randint(2, 8))))
-        self._press(ENTER)
+        self.press(ENTER)
 
     def _again(self) -> None:
-        self._press(AGAIN)
+        self.press(AGAIN)
 
     def _edit(self) -> None:
-        self._press(EDIT)
+        self.press(EDIT)
         self.type(f" and {self.random.choice(WORDS)}")
-        self._press(ENTER)
+        self.press(ENTER)
 
     def _ask(self, text: str) -> None:
         before = len(self._answers)
         self.type(text)
-        self._press(ENTER)
+        self.press(ENTER)
         self.until(lambda: len(self._answers) > before, "an answer")
         self._rest()
 
@@ -158,12 +158,12 @@ class Typist(PtyChat):
             self.resize(*SIZE)
             self._rest()
         elif choice < 0.2 and self.turns > TURNS_OF_A_CHAT:
-            self._press(LAST_CHAT)
+            self.press(LAST_CHAT)
         else:
             for keys in self.random.choice(PASSING):
-                self._press(keys)
+                self.press(keys)
 
-    def _press(self, keys: str) -> None:
+    def press(self, keys: str) -> None:
         """Types, and waits until the screen has done what that means, if it shows."""
         self.type(keys)
         shown = time.monotonic() + NOTHING_SHOWN
@@ -178,9 +178,9 @@ class Typist(PtyChat):
         times = []
         for _ in range(KEYS_TIMED):
             before = self._processor()
-            self._press("x")
+            self.press("x")
             times.append(self._processor() - before)
-        self._press("\x03")
+        self.press("\x03")
         return median(times)
 
     def _processor(self) -> float:
