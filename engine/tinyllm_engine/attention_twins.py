@@ -20,7 +20,8 @@ from tinyllm_engine.cached_types import (
     write_v,
 )
 from tinyllm_engine.kernels.attention import RUN
-from tinyllm_engine.twin import BLOCK, F32, Arguments, Written, array_at, near, twin
+from tinyllm_engine.memory import array_at
+from tinyllm_engine.twin import BLOCK, F32, Arguments, Written, near, twin
 from tinyllm_engine.windows import window_begin
 
 

@@ -21,7 +21,7 @@ from tinyllm_engine.cached_types import (
     write_v,
 )
 from tinyllm_engine.kv_cache import KVCache
-from tinyllm_engine.twin import array_at
+from tinyllm_engine.memory import array_at
 
 Rows = NDArray[np.float32]
 

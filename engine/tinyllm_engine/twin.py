@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tinyllm_engine.agreed import UNIT
-from tinyllm_engine.memory import array_at as array_at
+from tinyllm_engine.memory import array_at
 from tinyllm_engine.program import Op
 from tinyllm_engine.quants import QUANT_TYPES
 
