@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tinyllm_engine.batch_state import State
 from tinyllm_engine.choices import Choice
 from tinyllm_engine.kernels.decode import PLACES, decode_tokens
 from tinyllm_engine.kernels.sample import scan
 from tinyllm_engine.kernels.top_tokens import find_top_tokens
-from tinyllm_engine.recorder import State
 from tinyllm_engine.sampling.native import NativeSampler
 from tinyllm_engine.team import Team
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from tinyllm_engine.adapter_ops import AdapterOps
 from tinyllm_engine.agreed import TILE
+from tinyllm_engine.batch_state import State
 from tinyllm_engine.errors import UnsupportedModelError
 from tinyllm_engine.expert_ops import Choice, ExpertOps
 from tinyllm_engine.jit import Kernel, Step
@@ -41,40 +42,6 @@ GATED = {
     "limited_silu": elementwise.limited_swiglu,
 }
 ALONE = {"gelu": elementwise.gelu, "relu2": elementwise.relu_squared}
-
-
-class State:
-    """What changes from pass to pass: the rows of the batch. Kernels read it at fixed addresses.
-
-    A row is (token, position, sequence); `tables` holds the address of the sequence's page table, `sources` and
-    `targets` those of the recurrent states that a row reads and leaves: a sequence's rows all write the same block, and
-    all but the first read it too.
-    """
-
-    def __init__(self, max_rows: int):
-        self.max_rows = max_rows
-        self.tokens = np.zeros(max_rows, np.int64)
-        self.positions = np.zeros(max_rows, np.int64)
-        self.tables = np.zeros(max_rows, np.int64)
-        self.sources = np.zeros(max_rows, np.int64)
-        self.targets = np.zeros(max_rows, np.int64)
-        self._counts = np.zeros(3, np.int64)
-
-    def set_rows(self, rows: int, first_output: int) -> None:
-        """Rows in this pass, and from which one on logits are wanted."""
-        self._counts[:] = rows, rows - first_output, first_output
-
-    @property
-    def rows_address(self) -> int:
-        return self._counts.ctypes.data
-
-    @property
-    def outputs_address(self) -> int:
-        return self._counts.ctypes.data + 8
-
-    @property
-    def first_output_address(self) -> int:
-        return self._counts.ctypes.data + 16
 
 
 def kernel_for(module: ModuleType, tensor: TensorView) -> Kernel:

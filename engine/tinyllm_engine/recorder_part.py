@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tinyllm_engine.batch_state import State
     from tinyllm_engine.jit import Kernel
     from tinyllm_engine.program import Buffer
-    from tinyllm_engine.recorder import State
 
 
 class RecorderPart:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tinyllm_engine.agreed import TILE
+from tinyllm_engine.batch_state import State
 from tinyllm_engine.cached_rows import reopen
 from tinyllm_engine.cached_types import PAGE
 from tinyllm_engine.cancel import Cancel
@@ -34,7 +35,7 @@ from tinyllm_engine.preparation import prepare
 from tinyllm_engine.processors import default_threads
 from tinyllm_engine.profile import SAMPLING, Profile, profile_of
 from tinyllm_engine.program import Program
-from tinyllm_engine.recorder import Recorder, State
+from tinyllm_engine.recorder import Recorder
 from tinyllm_engine.recurrent_state import RecurrentState
 from tinyllm_engine.sampling.native import NativeSampler
 from tinyllm_engine.shift import check_shift, check_windows, move_down

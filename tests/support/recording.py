@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+from tinyllm_engine.batch_state import State
 from tinyllm_engine.fusion import batch_rules, one_row_rules
 from tinyllm_engine.kv_cache import KVCache, LayerShape, PageTable
 from tinyllm_engine.memory import array_at
 from tinyllm_engine.parts.base import Norm
 from tinyllm_engine.program import Buffer, Program
 from tinyllm_engine.quants import QUANT_TYPES, QuantType
-from tinyllm_engine.recorder import Recorder, State
+from tinyllm_engine.recorder import Recorder
 from tinyllm_engine.recurrent_state import RecurrentState
 from tinyllm_engine.team import CANCEL, Team
 from tinyllm_engine.tensor import TensorView
