@@ -5,10 +5,10 @@
 The app draws on a pseudo-terminal of 160x45. Esc is a byte written to it; the answer is stopped when the engine says
 so. It is pressed while a prompt of 1,000 tokens is read behind the others, and while an answer is written behind them.
 
-For the picture, seconds in which the panel is brought up to date, as it is 20 times each, take turns with seconds in
-which it is left alone. Printed is the processor time that it takes of the screen's threads, and of the engine's where
-it says what is cached, as a share of one core. That much of its speed the engine loses at most: where it needs all
-cores, what the screen takes of one of them holds up the others.
+For the picture, seconds in which the panel is brought up to date, its map 20 times each and its numbers four times, take
+turns with seconds in which it is left alone. Printed is the processor time that it takes of the screen's threads, and
+of the engine's where it says what is cached, as a share of one core. That much of its speed the engine loses at most:
+where it needs all cores, what the screen takes of one of them holds up the others.
 
 The chat is kept in the folder, if one is given: another run opens it. POSIX only.
 """
@@ -135,14 +135,15 @@ def measure(arguments: argparse.Namespace, keys: int, folder: Path) -> dict[str,
 
         async def _watch_panel(self) -> None:
             """Seconds with the panel and without it, by turns."""
-            show = self.figures.show_cache
+            panel = self.figures.panels.cache
+            usual = panel.show, panel.follow
             for _ in range(arguments.pairs):
                 pair = []
-                for seen in (show, lambda: None):
-                    self.figures.show_cache = seen  # type: ignore[method-assign]
+                for shown in (usual, 2 * (lambda figures: None,)):
+                    panel.show, panel.follow = shown  # type: ignore[method-assign]
                     pair.append(await self._second())
                 report["panel"].append(pair)
-            self.figures.show_cache = show  # type: ignore[method-assign]
+            panel.show, panel.follow = usual  # type: ignore[method-assign]
 
         async def _second(self) -> tuple[float, float, float]:
             """(share of a core that the screen's threads take, that the engine takes to tell, tokens a second)"""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tinyllm_chat.chat.events import CacheSegment, CacheState
 from tinyllm_chat.chat.scripted import model_info
-from tinyllm_chat.tui.widgets.cache import cache_map, token_cost
+from tinyllm_chat.tui.widgets.cache import CacheFigures, CachePanel, cache_map, token_cost
 
 STATE = CacheState(
     used=60,
@@ -35,3 +35,24 @@ def test_what_a_token_takes():
     model = model_info("m.gguf")
     assert token_cost(model) == "23.0 kB a token"
     assert token_cost(replace(model, lasting_bytes_per_token=3840)) == "23.0 kB a token, 3.8 kB stay"
+
+
+def test_only_what_changes_the_picture_is_shown_at_once(monkeypatch) -> None:
+    panel = CachePanel(lambda message_id: "")
+    panel._lines_width = 30
+    shown: list[int] = []
+    monkeypatch.setattr(panel, "renew", lambda: shown.append(panel._figures.state.used))
+
+    def follow(*tokens: int) -> None:
+        segments = tuple(CacheSegment(str(place), "user", count) for place, count in enumerate(tokens))
+        panel.follow(CacheFigures(CacheState(sum(tokens), 900, 0, 0, segments)))
+
+    panel.follow(CacheFigures())
+    assert shown == []
+    for used in range(100, 120):  # a cell of the map stands for ten tokens
+        follow(used)
+    assert shown == [100, 106, 115]
+    follow(100, 19)  # another message in the same cells
+    assert shown == [100, 106, 115, 119]
+    panel.show(CacheFigures(CacheState(119, 900, 1, 0)))
+    assert len(shown) == 5

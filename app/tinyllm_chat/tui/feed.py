@@ -86,7 +86,7 @@ class Feed:
         if self.idle and any(isinstance(event, AnswerFinished | PathChanged | ModelReady) for event in events):
             self._session.read_ahead()
         if any(isinstance(event, CacheState) for event in events):
-            self._app.figures.show_cache()
+            self._app.figures.follow_cache()
         last = self._pane.views[-1:]
         if any(view.paint() for view in last) or not all(isinstance(event, TextDelta | CacheState) for event in events):
             self._pane.update()

@@ -87,19 +87,21 @@ class Figures:
         """Brings them up to date. `speed` None: as before; `sample`: another point of its curve."""
         self._speed = speed = self._speed if speed is None else speed
         if self.panels.display:
-            self.show_cache()
+            self.panels.cache.show(self._cache_figures())
             self.panels.speed.show(speed, sample)
             self.panels.profile.show(self._session.profile)
             self.panels.sampling.show(self._session.sampling, self.flashing, self._session.preset or "")
         self._show_status(self.input_rule.note)
 
-    def show_cache(self) -> None:
+    def follow_cache(self) -> None:
         """Brings the picture of the cache up to date, if it is seen."""
         if self.panels.display:
-            model = self._session.model
-            cache_type, token = (model.cache_type, token_cost(model)) if model is not None else ("", "")
-            cut, reading = self._session.conversation.cut, self._app.feed.reading
-            self.panels.cache.show(CacheFigures(self._cache(), cache_type, token, cut, reading))
+            self.panels.cache.follow(self._cache_figures())
+
+    def _cache_figures(self) -> CacheFigures:
+        model = self._session.model
+        cache_type, token = (model.cache_type, token_cost(model)) if model is not None else ("", "")
+        return CacheFigures(self._cache(), cache_type, token, self._session.conversation.cut, self._app.feed.reading)
 
     def show_note(self, note: str) -> None:
         """What the line above the input reminds of."""

@@ -76,6 +76,18 @@ class CachePanel(Panel):
             self._figures = figures
             self.renew()
 
+    def follow(self, figures: CacheFigures) -> None:
+        """Shows them if the picture is another one. Numbers wait for `show`: so fast they cannot be read."""
+        if self._filled(figures) != self._filled(self._figures):
+            self.show(figures)
+
+    def _filled(self, figures: CacheFigures) -> tuple[int, int]:
+        """(messages, cells of the map that are full): while both stay, so does the picture."""
+        state = figures.state
+        if state is None or not state.total:
+            return 0, 0
+        return len(state.segments), round(self._lines_width * self._map_rows * min(1.0, state.used / state.total))
+
     def limit_rows(self, count: int) -> None:
         """How many lines there are beyond those that always are."""
         if count != self._rows_to_fill:
