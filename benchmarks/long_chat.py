@@ -5,7 +5,7 @@
 The app draws on a pseudo-terminal of 160x45. Esc is a byte written to it; the answer is stopped when the engine says
 so. It is pressed while a prompt of 1,000 tokens is read behind the others, and while an answer is written behind them.
 
-For the picture, seconds in which the panel is brought up to date, its map 20 times each and its numbers four times, take
+For the picture, seconds in which the panel is brought up to date, its map 20 times and its numbers four times, take
 turns with seconds in which it is left alone. Printed is the processor time that it takes of the screen's threads, and
 of the engine's where it says what is cached, as a share of one core. That much of its speed the engine loses at most:
 where it needs all cores, what the screen takes of one of them holds up the others.
