@@ -56,6 +56,14 @@ def attention():
 
 
 @pytest.fixture(scope="module")
+def four_bits():
+    """Quantized a page at a time: one goes back to where a page begins."""
+    kind = Kind(GOLDEN / "quants" / "llama-Q4_0.gguf", kv_type="q4_0")
+    yield kind
+    kind.close()
+
+
+@pytest.fixture(scope="module")
 def recurrent(tmp_path_factory):
     kind = Kind(recurrent_model.write(tmp_path_factory.mktemp("recurrent") / "toy.gguf"))
     yield kind
@@ -65,6 +73,14 @@ def recurrent(tmp_path_factory):
 @pytest.fixture(scope="module")
 def windowed(tmp_path_factory):
     kind = Kind(windowed_model.write(tmp_path_factory.mktemp("windowed") / "toy.gguf"))
+    yield kind
+    kind.close()
+
+
+@pytest.fixture(scope="module")
+def windowed_four_bits(tmp_path_factory):
+    path = windowed_model.write(tmp_path_factory.mktemp("windowed") / "toy.gguf")
+    kind = Kind(path, kv_type="q4_0")
     yield kind
     kind.close()
 
@@ -274,7 +290,7 @@ STEP = st.tuples(
 
 @settings(max_examples=25)
 @given(steps=st.lists(STEP, max_size=14))
-@pytest.mark.parametrize("name", ["attention", "recurrent", "windowed", "hybrid"])
+@pytest.mark.parametrize("name", ["attention", "four_bits", "recurrent", "windowed", "windowed_four_bits", "hybrid"])
 def test_any_operations(request, tmp_path_factory, name, steps):
     kind, path = request.getfixturevalue(name), tmp_path_factory.getbasetemp() / "any.kv"
     cache = kind.runner.cache
