@@ -7,11 +7,13 @@ from importlib.metadata import version
 
 import pytest
 from support.chat_driver import MODEL, Chat
+from textual.widgets import Input, OptionList
 from tinyllm_chat.chat.scripted import ScriptedBackend
 from tinyllm_chat.chat.session import Session
 from tinyllm_chat.chat.settings import CONFIG, Settings
 from tinyllm_chat.tui import details
 from tinyllm_chat.tui.app import TinyLLMChatApp
+from tinyllm_chat.tui.palette import ActionProvider
 
 RECORDED_WITH = {"textual": "8.2.8", "rich": "15.0.0"}  # others may draw the same screen as another picture
 
@@ -228,8 +230,11 @@ def test_the_palette(snap_compare, theme, size):
     async def run(pilot) -> None:
         chat = chat_of(pilot)
         await chat.ready()
-        await chat.press("ctrl+p", *"temp")
-        await chat.until(lambda: "Set the temperature" in "\n".join(chat.screen))
+        await chat.press("ctrl+p")
+        pilot.app.screen.query_one(Input).cursor_blink = False
+        await chat.press(*"temp")
+        hits = [hit async for hit in ActionProvider(pilot.app.screen).search("temp")]
+        await chat.until(lambda: pilot.app.screen.query_one(OptionList).option_count == len(hits))
 
     assert snap_compare(an_app(theme=theme), terminal_size=size, run_before=run)
 
