@@ -126,7 +126,7 @@ class CachePanel(Panel):
         facts = [
             *cache_map(state, width, self._map_rows, self._pointed),
             self._happening(state),
-            *self._costs(state, width),
+            *self._costs(state),
         ]
         return [
             row(used, Content.styled(share, "$warning" if state.used >= NEARLY_FULL * state.total else ""), width),
@@ -154,7 +154,7 @@ class CachePanel(Panel):
             return Content.styled("nothing read yet", MUTED)
         return Content.styled(f"last prompt: {state.reused} reused, {state.evaluated} read", MUTED)
 
-    def _costs(self, state: CacheState, width: int) -> list[Content]:
+    def _costs(self, state: CacheState) -> list[Content]:
         sizes = f"{size(state.bytes_now)} now · {size(state.bytes_full)} full"
         if self._rows_to_fill < 2:
             return [Content.styled(f"{sizes} · {self._figures.cache_type}", MUTED)]
