@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tinyllm_chat.chat import transcript
 from tinyllm_chat.chat.conversation import Conversation
 from tinyllm_chat.chat.describing import ModelFacts
 from tinyllm_chat.chat.library import ChatLibrary
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.skipif(
     reason=f"the pictures were recorded with {RECORDED_WITH}",
 )
 
+NOW = 1_796_081_497.5479717  # seconds since 1970
 CHATS = (
     ("What is gravity?", "Gravity is the curvature of spacetime, caused by mass and energy.", 1_700_000_000),
     ("我想知道天气怎么样", "今天天气很好。", 1_699_990_000),
@@ -59,7 +61,9 @@ async def until(pilot: Any, *texts: str) -> None:
 @pytest.mark.parametrize(
     ("theme", "size"), [("", (80, 24)), ("tinyllm-light", (160, 45))], ids=["80x24", "160x45-light"]
 )
-def test_chats_that_were_searched(snap_compare: Any, tmp_path: Path, theme: str, size: tuple[int, int]) -> None:
+def test_chats_that_were_searched(
+    snap_compare: Any, tmp_path: Path, theme: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = TranscriptStore(tmp_path / "transcripts")
     library = ChatLibrary(store, tmp_path / "state")
     for question, answer, created in CHATS:
@@ -71,10 +75,13 @@ def test_chats_that_were_searched(snap_compare: Any, tmp_path: Path, theme: str,
         answered.finish("eog", None)
         for message in conversation:
             message.created = created
-        transcript = store.create(conversation, question, None)
-        transcript.close()
+        with monkeypatch.context() as patched:
+            # A time now and then has a digit less, and the file, whose size is in the picture, a byte.
+            patched.setattr(transcript.time, "time", lambda: NOW)
+            created_file = store.create(conversation, question, None)
+        created_file.close()
         if question.startswith("A recipe"):
-            library.pin(transcript.id, True)
+            library.pin(created_file.id, True)
     (store.folder / "from-a-newer-version.jsonl").write_text(
         '{"type":"header","version":99}\n{"type":"message","content":"cu"}\n'
     )
