@@ -44,11 +44,12 @@ def run_isolated(
         for _ in range(min(CASES_PER_CHILD, len(waiting))):
             number = waiting.pop()
             here.send(number)
-            if not _answers(here, child.pid or 0, seconds):
-                os.kill(child.pid or 0, signal.SIGKILL)
-                yield Outcome(number, "hang", f"more than {seconds:.0f} seconds")
-                break
             try:
+                here.recv()  # it is made
+                if not _answers(here, child.pid or 0, seconds):
+                    os.kill(child.pid or 0, signal.SIGKILL)
+                    yield Outcome(number, "hang", f"more than {seconds:.0f} seconds")
+                    break
                 yield here.recv()
             except EOFError:
                 child.join()
@@ -88,6 +89,7 @@ def _serve(
         except EOFError:
             return
         make(number)
+        parent.send(None)
         _limit_memory(megabytes)
         try:
             outcome = Outcome(number, "", examine(number))
