@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.cancellable import Cancellable
 from tinyllm_chat.chat.choices import SHOWN, Alternative, TokenChoice
 from tinyllm_chat.chat.context_policy import oldest_turns
 from tinyllm_chat.chat.engine_api import EngineApi
@@ -37,7 +37,7 @@ STATE_SECONDS = 0.05  # between two reports of prompt progress or cache fill
 RATE_SECONDS = 1.0  # "over the last moments"
 
 
-class Answer:
+class Answer(Cancellable):
     """An answer that was asked for. One thread runs it; `cancel` and `set_sampling` come from another."""
 
     def __init__(
@@ -54,6 +54,7 @@ class Answer:
         cache_file: Path | None = None,
         inspect: bool = False,
     ) -> None:
+        super().__init__()
         self.message_id = message_id
         self._messages = messages
         self._sampling = dict(sampling)
@@ -65,17 +66,8 @@ class Answer:
         self._free = free
         self._cache_file = cache_file
         self._inspect = inspect
-        self._lock = threading.Lock()
-        self._cancelled = False
-        self._cancel: Any = None  # the engine's, while it runs
         self._shared: Any = None
         self.seed = 0  # the one in use
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._cancelled = True
-            if self._cancel is not None:
-                self._cancel.set()
 
     def set_sampling(self, values: dict[str, Any]) -> None:
         """Holds from the next token on. The seed belongs to a whole answer: it holds from the next one on."""

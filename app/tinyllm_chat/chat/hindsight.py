@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tinyllm_chat.chat.answering import seen
 from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.cancellable import Cancellable
 from tinyllm_chat.chat.choices import SHOWN, TokenChoice
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.events import Event, Notice, TokensSeen
@@ -17,28 +16,18 @@ from tinyllm_chat.chat.prompt import PromptBuilder
 PIECE = 64  # tokens in one event
 
 
-class Look:
-    """A look at an answer that was asked for, the last of some messages. One thread runs it, another may cancel it."""
+class Look(Cancellable):
+    """A look at an answer that was asked for, the last of some messages."""
 
     def __init__(self, messages: Sequence[PromptMessage], think: bool | None = None) -> None:
+        super().__init__()
         self._messages = messages
         self._think = think
-        self._lock = threading.Lock()
-        self._cancelled = False
-        self._cancel: Any = None  # the engine's, while it runs
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._cancelled = True
-            if self._cancel is not None:
-                self._cancel.set()
 
     def run(self, engine: EngineApi, opened: OpenModel, prompts: PromptBuilder, emit: Callable[[Event], None]) -> None:
         """Reports what there was to choose, piece by piece. Raises EngineError, unless that is of being cancelled."""
-        with self._lock:
-            if self._cancelled:
-                return
-            self._cancel = engine.Cancel()
+        if not self._begin(engine):
+            return
         answer = self._messages[-1]
         own = list(answer.ids or ())
         ids = prompts.build(self._messages, continue_last=True, think=self._think).ids

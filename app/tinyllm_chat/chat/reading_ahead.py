@@ -6,12 +6,11 @@ message: it is what the prompts for two different ones have in common. Drafts ar
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tinyllm_chat.chat.backend import PromptMessage
+from tinyllm_chat.chat.cancellable import Cancellable
 from tinyllm_chat.chat.engine_api import EngineApi
 from tinyllm_chat.chat.kept_cache import KeptCaches
 from tinyllm_chat.chat.opening import OpenModel
@@ -22,34 +21,24 @@ from tinyllm_chat.chat.prompt import PromptBuilder
 FEWEST, MOST = 2, 32  # tokens
 
 
-class Ahead:
-    """The prompt that may follow some messages. One thread runs it, another may cancel it."""
+class Ahead(Cancellable):
+    """The prompt that may follow some messages."""
 
     def __init__(
         self, messages: Sequence[PromptMessage], think: bool | None = None, cache_file: Path | None = None
     ) -> None:
+        super().__init__()
         self._messages = messages
         self._think = think
         self._cache_file = cache_file
-        self._lock = threading.Lock()
-        self._cancelled = False
-        self._cancel: Any = None  # the engine's, while it runs
-
-    def cancel(self) -> None:
-        with self._lock:
-            self._cancelled = True
-            if self._cancel is not None:
-                self._cancel.set()
 
     def run(self, engine: EngineApi, opened: OpenModel, prompts: PromptBuilder, kept: KeptCaches) -> int:
         """Evaluates a few tokens behind those of the cache, if it has all before them; returns how many.
 
         Raises EngineError, for being cancelled too: the cache is as it was then.
         """
-        with self._lock:
-            if self._cancelled:
-                return 0
-            self._cancel = engine.Cancel()
+        if not self._begin(engine):
+            return 0
         ids = prompts.beginning(self._messages, think=self._think)
         if self._cache_file is not None and not self._cancelled:
             kept.recall(self._cache_file, ids)
